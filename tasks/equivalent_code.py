@@ -43,7 +43,7 @@ OLDER_METHODS = [
     *("condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"),
     *("ict.steps=6", *METHODS[3:]),
 ]
-"""The same settings, for code from before the field `budget`."""
+"""The same settings, for code without the field `budget`."""
 
 
 def golden(budgets: bool) -> dict[str, list[str]]:
@@ -60,7 +60,7 @@ def golden(budgets: bool) -> dict[str, list[str]]:
 
 
 METRICS = "metrics.json"
-"""An evaluation's figures, with its configuration, whose fields may have had other names."""
+"""An evaluation's figures. They include its configuration, whose fields may have older names."""
 VARYING = {"bm25": "index/*", "report": "report.html"}
 """Files that differ from build to build of the same code: Lucene's, and a page that shows times."""
 
@@ -79,7 +79,7 @@ def read_table() -> Table:
 
 
 def equivalent(stage: str, code: Mapping[str, str]) -> Equivalent:
-    """The older code of the stage that builds the same bytes as `code`."""
+    """Returns the older code of the stage that builds the same bytes as `code`."""
     now = code_hash(code)
     older = frozenset(then for then, same in read_table().get(stage, {}).items() if same == now)
     names = tuple(name for name, todays in older_names.STAGES.items() if todays == stage)
@@ -111,7 +111,7 @@ def compare_builds(before: Iterable[Record], after: Iterable[Record], objects: S
 
 
 def difference(then: Record, now: Record, objects: Sequence[Path]) -> str | None:
-    """The file in which two artifacts differ, in one line; None if they are equal."""
+    """Returns one line about the file in which two artifacts differ; None if they are equal."""
     both = [*zip(objects, (then, now), strict=True)]
     files = [
         {
@@ -130,7 +130,7 @@ def difference(then: Record, now: Record, objects: Sequence[Path]) -> str | None
 
 
 def updated(table: Table, codes: Mapping[str, tuple[str, str]]) -> Table:
-    """The table with today's code of each stage of `codes`; older hashes that led to the older code lead to today's."""
+    """Returns the table with today's code of each stage of `codes`; older entries lead to today's code too."""
     result = dict(table)
     for stage, (then, now) in codes.items():
         earlier = [old for old, same in table.get(stage, {}).items() if same in (then, now)]
@@ -147,7 +147,7 @@ def run_command(code: Path, words: Sequence[str], store: Path) -> None:
 
 @contextmanager
 def checkout(commit: str) -> Any:
-    """A worktree of `commit`, for a while."""
+    """Yields a temporary worktree of `commit`."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "code"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(place), commit], cwd=ROOT, check=True)

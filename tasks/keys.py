@@ -1,4 +1,4 @@
-"""The key of a stage's artifact: what it is made from, without paths, machines or times."""
+"""The key of a stage's artifact: everything that shapes its bytes, without paths, machines or times."""
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -34,7 +34,7 @@ UNCOUNTED = (
 
 
 def stage_code(stage: str) -> dict[str, str]:
-    """File -> hash, of the code that shapes the stage's bytes."""
+    """Returns {file: hash} of the code that shapes the stage's bytes."""
     return code_version(STAGES[stage].function, uncounted=UNCOUNTED)
 
 
@@ -45,9 +45,9 @@ def key_of(
     inputs: Mapping[str, Ref | None],
     shared: Mapping[str, Any] = MappingProxyType({}),
 ) -> Key:
-    """The key of what `stage` makes of `config`, of `shared` (see `Node`) and `inputs`.
+    """Returns the key of what `stage` builds from `config`, `shared` (see `Node`) and `inputs`.
 
-    Reads the source files where they are new or changed.
+    Reads source files that are new or changed.
     """
     entry = STAGES[stage]
     code = stage_code(stage)
@@ -67,7 +67,7 @@ def _read(config: Config, unread: Collection[str]) -> dict[str, Any]:
 
 
 def without_paths(config: Config) -> dict[str, Any]:
-    """The configuration as JSON values, without the fields that hold a path."""
+    """Returns the configuration as JSON values, without the fields that hold a path."""
     return {name: _plain(value) for name, value in _fields(config) if not isinstance(value, Path)}
 
 
@@ -82,13 +82,13 @@ def _plain(value: Any) -> Any:
 
 
 def sources_of(stage: str, config: Config) -> dict[str, Path]:
-    """Everything outside the store that the stage reads: its Path fields by name, and what it adds to them."""
+    """Returns everything outside the store that the stage reads: its Path fields by name, and its further sources."""
     more = STAGES[stage].sources
     return dict(paths(config)) | (more(config) if more else {})
 
 
 def paths(value: Any, name: str = "") -> list[tuple[str, Path]]:
-    """The paths in a configuration, each with its dotted name."""
+    """Returns the paths in a configuration, each with its dotted name."""
     if isinstance(value, Path):
         return [(name, value)]
     if isinstance(value, Config):
@@ -103,7 +103,7 @@ def paths(value: Any, name: str = "") -> list[tuple[str, Path]]:
 
 
 def with_paths(value: Any, change: Callable[[tuple[str, ...], Path], Path], keys: tuple[str, ...] = ()) -> Any:
-    """The configuration with what `change(keys, path)` gives instead of each path."""
+    """Returns the configuration with `change(keys, path)` instead of each path."""
     if isinstance(value, Path):
         return change(keys, value)
     if isinstance(value, Config):

@@ -1,4 +1,4 @@
-"""What the report tells of everything that a run was made from."""
+"""The lineage of a run for the report: everything that the run was built from."""
 
 import hashlib
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from pipeline.report.lineage import Step
 
 
 def steps(store: Store, inputs: Mapping[str, Ref | None]) -> list[Step]:
-    """The artifacts that lead to `inputs` and these themselves, each once, after all that it was made from.
+    """Returns `inputs` and all artifacts that they were built from, each once and after its own inputs.
 
-    What the store has no record of any more is a step without figures.
+    An artifact without a record in the store is a step without figures.
     """
     ends = [BuiltArtifact(name, ref.identity, store.record(ref.key)) for name, ref in inputs.items() if ref is not None]
     return [step(store, m.record) if m.record else unknown(m) for m in ancestry(store, ends)]
@@ -40,14 +40,14 @@ def step(store: Store, record: Record) -> Step:
 
 
 def code_of(store: Store, record: Record) -> str:
-    """A digest of the code that made it, which for a kept artifact is the older one's."""
+    """Returns a digest of the code that built it; for a kept artifact this is the older code."""
     return hashlib.sha256(canonical(building_record(store, record).code)).hexdigest()
 
 
 def building_record(store: Store, record: Record) -> Record:
-    """The record of the making: of a kept artifact that which it was kept from, as far as it is there."""
+    """Returns the record of the build: for a kept artifact the oldest existing record that it was kept from."""
     seen = {record.key}
-    while record.kept_from is not None and record.kept_from not in seen:  # code changed there and back is a ring
+    while record.kept_from is not None and record.kept_from not in seen:  # changed and reverted code gives a cycle
         older = store.record(record.kept_from)
         if older is None:
             break

@@ -1,4 +1,4 @@
-"""One run at a time on each GPU, whatever store it works for. The kernel frees the lock when its holder dies."""
+"""Locks of GPUs: one run at a time on each GPU, for all stores. The kernel releases the lock of a process that ends."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ from typing import Literal
 
 
 def gpus() -> list[int]:
-    """Indices, as the driver counts them, of the GPUs that this process may use. Loads no CUDA."""
+    """Returns the driver's indices of the GPUs that this process may use. Loads no CUDA."""
     try:
         listing = subprocess.run(
             ["nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"],
@@ -32,7 +32,7 @@ def gpus() -> list[int]:
 def turn_on_gpus(
     device: Literal["auto", "cpu", "cuda"], on_wait: Callable[[int], None], folder: Path | None = None
 ) -> Iterator[None]:
-    """Holds this machine's visible GPUs; `on_wait` is told the index of one that another run holds. No GPU: no lock."""
+    """Holds this machine's visible GPUs, if any; calls `on_wait` with the index of one that another run holds."""
     folder = folder or Path(tempfile.gettempdir())
     with ExitStack() as held:
         # In order of index, so that two runs cannot wait for each other.

@@ -20,7 +20,7 @@ class Node:
     """Its entry in tasks/stages.py."""
     config: Config
     inputs: Mapping[str, "Node | None"] = field(default_factory=dict)
-    """The nodes whose artifacts the stage's function reads, by parameter; None where the recipe leaves one out."""
+    """The nodes whose artifacts the stage's function reads, by parameter; None if the recipe leaves one out."""
     shared: Mapping[str, Any] = field(default_factory=dict)
     """What the function reads besides its own configuration, by parameter: sections that several stages read; for the
     report, JSON values of the whole recipe. It enters the key."""
@@ -28,18 +28,18 @@ class Node:
 
 @dataclass(frozen=True)
 class Order:
-    """What a task is to do with a node."""
+    """What a task does with a node."""
 
     node: Node
     machine: Machine
     store: Path
     recipe: str
-    """Its name, for the record."""
+    """The recipe's name, for the record."""
     keep: bool = False
-    """Accept the artifact of older code."""
+    """Whether to accept the artifact of older code."""
     refresh_since: datetime | None = None
-    """Build again what is older."""
+    """Artifacts older than this are built again."""
     logs: Logs | None = None
-    """Where trainings are followed; None: nowhere."""
+    """Where trainings are tracked; None: nowhere."""
     width: int = 18
-    """Of the names' column in the terminal."""
+    """Width of the names' column in the terminal."""

@@ -1,7 +1,7 @@
-"""What a stage's counts mean to the user, for the counts of something dropped, cut or filled up (`Stage.notices`).
+"""Texts that explain a stage's counts to the user: what was dropped, cut or filled up (`Stage.notices`).
 
-Here are the texts for counts that several stages have. Stages that know examples, or need more than a count, give their
-notices themselves. Evaluation's counts are lines under its tables.
+These texts are for counts that several stages have. Stages that know examples, or need more than a count, return
+their own notices. Evaluation's counts are lines under its tables.
 """
 
 from collections.abc import Mapping
@@ -29,6 +29,6 @@ FILLED = {
 }
 
 
-def with_notices(told: NoticeTexts, metrics: Metrics) -> Metrics:
-    """The metrics, with a line for each count of `told` that is not 0 behind the stage's own lines."""
-    return {**metrics, **noticed([*read_notices(metrics), *of_counts(told, metrics)])}
+def with_notices(texts: NoticeTexts, metrics: Metrics) -> Metrics:
+    """Returns the metrics with a line for each count in `texts` that is not 0, after the stage's own lines."""
+    return {**metrics, **noticed([*read_notices(metrics), *of_counts(texts, metrics)])}

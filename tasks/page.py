@@ -1,4 +1,4 @@
-"""What a run shows on Prefect's page. All of it is best effort: a server that hangs or is gone fails no training."""
+"""Shows a run on Prefect's page. All of it is best effort: a server that hangs or stopped makes no training fail."""
 
 import base64
 import contextlib
@@ -27,7 +27,7 @@ POINTS = 400
 
 
 def best_effort(function: Callable[..., Any], *arguments: Any, seconds: float = 10.0) -> None:
-    """Calls `function` in a thread of its own; what it raises, or that it still hangs after `seconds`, is logged."""
+    """Calls `function` in its own thread. Logs its error, or that it has not answered after `seconds`."""
     from prefect import get_run_logger
 
     failure: list[BaseException] = []
@@ -47,7 +47,7 @@ def best_effort(function: Callable[..., Any], *arguments: Any, seconds: float = 
 
 
 def show_recipe(details: Mapping[str, Any]) -> None:
-    """The complete recipe of a run, and what the user gave, as YAML."""
+    """Shows the complete recipe of a run, and the user's settings, as YAML."""
     import yaml
     from prefect.artifacts import create_markdown_artifact
 
@@ -57,7 +57,7 @@ def show_recipe(details: Mapping[str, Any]) -> None:
 
 @contextmanager
 def progress_artifact(node: str) -> Iterator[Progress]:
-    """A progress artifact that follows the stage; sent from a thread of its own, every few seconds at most."""
+    """Shows the stage's progress; its own thread sends it every few seconds at most."""
     latest: dict[str, Any] = {}
     ended = threading.Event()
 
@@ -71,7 +71,7 @@ def progress_artifact(node: str) -> Iterator[Progress]:
         over = False
         while not over:
             over = ended.wait(SECONDS_BETWEEN_UPDATES)
-            # What was shown is followed to its end; a stage too quick to be shown has its line in the metrics.
+            # Progress that was shown is completed; a stage too quick for it has its line in the metrics.
             if not latest or (over and artifact is None):
                 continue
             percent = 100.0 * latest["done"] / latest["total"] if latest["total"] else 0.0
@@ -94,13 +94,13 @@ def progress_artifact(node: str) -> Iterator[Progress]:
 
 
 def key(kind: str, node: str) -> str:
-    """Prefect's keys are lower-case ASCII letters, digits and single dashes; other letters stand by their numbers."""
+    """Prefect's keys are lower-case ASCII letters, digits and single dashes; other letters become their numbers."""
     spelt = re.sub(r"[^\x00-\x7f]", lambda letter: f"-{ord(letter[0]):x}-", f"{kind}-{node}".lower())
     return re.sub(r"[^a-z0-9]+", "-", spelt).strip("-")
 
 
 def show_metrics(node: str, ref: Ref, how: str, since: float) -> None:
-    """A table: built or reused, digest, folder, and the stage's metrics."""
+    """Shows a table: built or reused, digest, folder, and the stage's metrics."""
     from prefect.artifacts import create_markdown_artifact
 
     rows = [
@@ -123,7 +123,7 @@ def escaped_markdown(value: object) -> str:
 
 
 def show_loss(node: str, folder: Path) -> None:
-    """The training's loss as a picture, where the artifact holds a history."""
+    """Shows the training's loss as a picture if the artifact has a history."""
     from prefect.artifacts import create_image_artifact
 
     history = history_file(folder)
@@ -133,7 +133,7 @@ def show_loss(node: str, folder: Path) -> None:
 
 
 def show_pictures(node: str, folder: Path) -> None:
-    """The pictures that the artifact holds, `pictures/NAME.png`, each under a key of its own."""
+    """Shows the artifact's pictures, `pictures/NAME.png`, each with its own key."""
     from prefect.artifacts import create_image_artifact
 
     for path in sorted((folder / "pictures").glob("*.png")):
@@ -142,7 +142,7 @@ def show_pictures(node: str, folder: Path) -> None:
 
 
 def loss_curve(history: Path) -> bytes | None:
-    """PNG of the loss columns of a history.parquet by step, thinned to means of neighbours; None where it is empty."""
+    """Returns a PNG of a history's loss columns by step, thinned to means of neighbours; None if it is empty."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,8 +1,8 @@
-"""Text that a terminal can show and that cannot control it, however it is written there.
+"""Makes text safe for a terminal: it can show the text, and the text cannot control it.
 
 Documents, titles, ids and names of files come from anywhere: an escape sequence in one could hide text, change the
-window's title or type into the shell. What is printed passes here: by the consoles of rich (typer's and Prefect's
-too), or by the standard streams.
+window's title or type into the shell. All printed text passes through here: in the consoles of rich (also typer's and
+Prefect's), or in the standard streams.
 """
 
 import codecs
@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.file_proxy import FileProxy
 
 C0 = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: "\N{SYMBOL FOR DELETE}"}
-"""Control characters of ASCII -> their symbols: ESC is shown as one letter that says so."""
+"""Control characters of ASCII -> their symbols: ESC is shown as one symbol."""
 OTHERS = (*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-"""C1, which terminals obey as well, and what reverses the text that follows."""
+"""C1, which terminals obey as well, and characters that reverse the text after them."""
 SYMBOLS = C0 | dict.fromkeys(OTHERS, "\N{REPLACEMENT CHARACTER}")
 UNESCAPED = re.compile(f"[\x7f{''.join(map(chr, OTHERS))}]")
 """Control characters that JSON leaves as they are."""
@@ -32,20 +32,20 @@ STAND_INS = {
     "✓": "+", "✔": "+", "✗": "x", "✘": "x", "×": "x", "±": "+/-", "≥": ">=", "≤": "<=", "≠": "!=", "≈": "~",
     "→": "->", "←": "<-", "ß": "ss", "æ": "ae", "Æ": "AE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "\ufffd": "?",
     **dict.fromkeys(C0.values(), "?"),
-    **{chr(code): "*" for code in range(0x2800, 0x2900)},  # Braille, of which the waiting sign is made
+    **{chr(code): "*" for code in range(0x2800, 0x2900)},  # Braille, used by the waiting sign
     **{chr(code): "#" for code in range(0x2580, 0x25A0)},  # blocks
 }
 # fmt: on
-"""What is shown for a character that the terminal lacks."""
+"""Replacements for characters that the terminal lacks."""
 
 
 def printable(text: str) -> str:
-    """The text with a symbol for each control character but tab and line feed; none is lost or added."""
+    """Returns the text with a symbol for each control character except tab and line feed; its length stays."""
     return text.translate(SYMBOLS)
 
 
 def json_text(value: Any, encoding: str = "utf-8", **form: Any) -> str:
-    """JSON of characters that `encoding` has, without one that would control a terminal."""
+    """Returns JSON of characters that `encoding` has, without characters that control a terminal."""
     text = json.dumps(value, ensure_ascii=False, **form)
     try:
         text.encode(encoding)
@@ -55,14 +55,14 @@ def json_text(value: Any, encoding: str = "utf-8", **form: Any) -> str:
 
 
 def ascii_replacement(error: UnicodeError) -> tuple[str, int]:
-    """A codec's error handler: the nearest in ASCII, else Python's escape, which loses nothing."""
+    """A codec's error handler: the nearest ASCII text, or Python's escape, which loses nothing."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(map(nearest_ascii, error.object[error.start : error.end])), error.end
 
 
 def nearest_ascii(character: str) -> str:
-    """`é` -> `e`, `−` -> `-`, `α` -> `\\u03b1`, a byte of a file's name that is no text -> `\\xe9`."""
+    """`é` -> `e`, `−` -> `-`, `α` -> `\\u03b1`, a byte of a file's name that is not text -> `\\xe9`."""
     if character in STAND_INS:
         return STAND_INS[character]
     if "\udc80" <= character <= "\udcff":
@@ -76,12 +76,12 @@ codecs.register_error("stand-in", ascii_replacement)
 
 
 def guard_streams() -> None:
-    """From now on standard output and standard error take any text, and show control characters as symbols."""
+    """Makes standard output and standard error accept any text, and show control characters as symbols."""
     sys.stdout, sys.stderr = guarded(sys.stdout), guarded(sys.stderr)
 
 
 def guarded(stream: Any) -> Any:
-    if stream is None or isinstance(stream, Stream):  # None: closed before the program began
+    if stream is None or isinstance(stream, Stream):  # None: closed before the program started
         return stream
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="stand-in")
@@ -89,7 +89,7 @@ def guarded(stream: Any) -> Any:
 
 
 class Stream(FileProxy):
-    """A standard stream for what is no console of rich, such as `print`; these consoles know it, and write past it."""
+    """A standard stream for `print` and others; rich's consoles know it and write to the inner stream."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(Console(file=stream), stream)
@@ -107,8 +107,8 @@ class Stream(FileProxy):
 
 
 def guard_consoles() -> None:
-    """From now on every console of rich in this process shows control characters as symbols, its own styles aside.
+    """Makes every console of rich in this process show control characters as symbols, except those of its own styles.
 
-    Whatever it prints becomes a `Text`, which strips what this table names.
+    All that it prints becomes a `Text`, which replaces the characters of this table.
     """
     control._CONTROL_STRIP_TRANSLATE.update(SYMBOLS)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A Ray cluster: connected to while it is needed, and looked at before long work hangs on it."""
+"""Connects to a Ray cluster while it is needed, and checks its machines before long work depends on them."""
 
 import contextlib
 import hashlib
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 COMPUTING = ("torch", "numpy", "faiss")
 PASSED_ON = ("PYTHONPATH", "PYTHONSAFEPATH")
-"""Of a child's environment: what the workers of a cluster need of it."""
+"""Variables of a child's environment that the workers of a cluster need."""
 SHARED = "all machines of the cluster must see the store under the same path"
 SECONDS_TO_CONNECT = 5.0
 SECONDS_TO_LOOK = 120.0
 OBJECTS = 1 << 27
-"""Bytes of a local cluster's object store. Parts send each other nothing."""
+"""Bytes of a local cluster's object store. It is small, because parts exchange no data."""
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 WORDS = 40
-"""Of Ray's long errors, which go on for pages."""
+"""Longest text of an error; Ray's errors may have pages."""
 
 
 @contextlib.contextmanager
 def cluster(machine: Machine, log: Callable[[str], None]) -> Iterator["RayTaskRunner"]:
-    """Connects to the cluster, or starts one of `workers` cores that ends with the block. Its chatter goes to `log`.
+    """Connects to the cluster, or starts one of `workers` cores that ends with the block. Its output goes to `log`.
 
-    Raises InputError where that fails.
+    Raises InputError if that fails.
     """
     check_address(machine.ray)
     for name, value in QUIET.items():
@@ -52,7 +52,7 @@ def cluster(machine: Machine, log: Callable[[str], None]) -> Iterator["RayTaskRu
     import ray
     from prefect_ray import RayTaskRunner
 
-    # This code, on other machines too where it lies under the same path; elsewhere it must be installed.
+    # Other machines use this code if it has the same path there; otherwise it must be installed.
     given: dict[str, Any] = {"runtime_env": {"env_vars": {name: environment()[name] for name in PASSED_ON}}}
     given |= {"log_to_driver": False, "logging_level": logging.CRITICAL}
     if machine.ray == "local":
@@ -68,12 +68,12 @@ def cluster(machine: Machine, log: Callable[[str], None]) -> Iterator["RayTaskRu
             raise InputError(f"machine.ray: {machine.ray}: {one_line_error(error.__cause__ or error)}") from error
         finally:
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, handler)  # Ray's own would end a run before it has tidied up
+                signal.signal(signal.SIGTERM, handler)  # Ray's own handler would end a run before it cleans up
         yield runner
 
 
 class Lines(io.TextIOBase):
-    """What is printed goes to a log, a line at a time."""
+    """Sends printed text to a log, line by line."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self.log = log
@@ -85,9 +85,9 @@ class Lines(io.TextIOBase):
 
 
 def resources(machine: Machine) -> tuple[str, int]:
-    """(the device of all parts, how many such devices or cores the connected cluster has).
+    """Returns (the device of all parts, number of such devices or cores in the connected cluster).
 
-    One device for all: vectors of a CPU and of a GPU differ in their last bits.
+    All parts use one device: vectors of a CPU and of a GPU differ in their last bits.
     """
     import ray
 
@@ -101,7 +101,7 @@ def resources(machine: Machine) -> tuple[str, int]:
 
 
 def check_address(address: str | None) -> None:
-    """Raises InputError where Ray is not installed, or nothing answers at a cluster's address."""
+    """Raises InputError if Ray is not installed, or if nothing answers at a cluster's address."""
     if address is None:
         return
     if find_spec("ray") is None or find_spec("prefect_ray") is None:
@@ -118,7 +118,7 @@ def check_address(address: str | None) -> None:
 
 
 def check_cluster(machine: Machine, store: Path, api: str | None, log: Callable[[str], None]) -> None:
-    """Raises InputError where a machine of the cluster lacks the store, this code, or Prefect's server at `api`."""
+    """Raises InputError if a machine of the cluster lacks the store, this code, or Prefect's server at `api`."""
     check_address(machine.ray)
     if machine.ray in (None, "local"):
         return
@@ -128,25 +128,25 @@ def check_cluster(machine: Machine, store: Path, api: str | None, log: Callable[
     try:
         with cluster(machine, log):
             for host, seen in inspect_machines(token, api):
-                said = complaint(seen, store, api)
-                if said:
-                    raise InputError(f"machine.ray: {host} {said}")
+                problem = complaint(seen, store, api)
+                if problem:
+                    raise InputError(f"machine.ray: {host} {problem}")
     finally:
         token.unlink(missing_ok=True)
 
 
 def inspect_machines(token: Path, api: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(host, what `look` gives there) of each machine that makes parts."""
+    """Yields (host, result of `inspect_machine` there) for each machine that builds parts."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    asked = []
+    pending = []
     for node in ray.nodes():
         if node["Alive"] and node["Resources"].get("CPU"):
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             on_it = ray.remote(inspect_machine).options(num_cpus=0, scheduling_strategy=there)
-            asked.append((node["NodeManagerHostname"], on_it.remote(str(token), api)))
-    for host, answer in asked:
+            pending.append((node["NodeManagerHostname"], on_it.remote(str(token), api)))
+    for host, answer in pending:
         try:
             yield host, ray.get(answer, timeout=SECONDS_TO_LOOK)
         except ray.exceptions.RayError as error:
@@ -154,7 +154,7 @@ def inspect_machines(token: Path, api: str | None) -> Iterator[tuple[str, dict[s
 
 
 def inspect_machine(token: str, api: str | None) -> dict[str, Any]:
-    """What the machine that runs this sees."""
+    """Returns what the current machine sees."""
     path = Path(token)
     return {
         "store": path.is_file() and path.read_text() == path.name,
@@ -184,16 +184,16 @@ def complaint(seen: dict[str, Any], store: Path, api: str | None) -> str | None:
 
 
 def code() -> str:
-    """A hash of all that makes parts."""
+    """Returns a hash of all code that builds parts."""
     parts = [code_version(stage.function) for stage in STAGES.values() if stage.parts]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def libraries() -> dict[str, str]:
-    """Versions of what computes a part's bytes, whatever their build: this machine may have no GPU where others do."""
+    """Returns the versions of the libraries that compute a part's bytes, without build tags: some machines have no GPU."""
     return {name: version.partition("+")[0] for name, version in versions.library_versions(COMPUTING).items()}
 
 
-def one_line_error(said: BaseException | str) -> str:
-    """One line of it, without colours."""
-    return " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(said)).split()[:WORDS]) or type(said).__name__
+def one_line_error(error: BaseException | str) -> str:
+    """Returns an error's text in one line, without colours."""
+    return " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split()[:WORDS]) or type(error).__name__

@@ -1,6 +1,6 @@
-"""A stage's shards on a Ray cluster: each part, a task run of Prefect's, makes some of them in a child process there.
+"""Builds a stage's shards on a Ray cluster: each part is a Prefect task run with a child process.
 
-The cluster is used only while shards are built, so that no training depends on it. Where a worker or a machine dies,
+The cluster is used only while shards are built, so that no training depends on it. If a worker or a machine dies,
 Ray starts its part again; finished shards are not built again.
 """
 
@@ -27,14 +27,14 @@ from tasks.locks import turn_on_gpus
 from tasks.ray_cluster import SHARED, cluster, one_line_error, resources
 
 PARTS = 3
-"""For each core or GPU of the cluster: a part takes seconds to begin, and the last ones are waited for."""
+"""Parts for each core or GPU of the cluster. More parts cost seconds each; fewer leave devices idle at the end."""
 RETRIES = 3
 SECONDS_BETWEEN_LOOKS = 0.3
 LOOKS_BETWEEN_LISTINGS = 10
-"""A listing of thousands of shards is work for a network's file system."""
+"""Listing thousands of shards is slow on a network file system."""
 SECONDS_TO_STOP = 5.0
 FOUND = "Cached"
-"""The state of a part of which nothing had to be made."""
+"""The state of a part whose shards all exist."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Part:
 
 
 def report_part(_task: Any, _run: Any, state: State[Any]) -> None:
-    """Where a part ran, before Ray ends its worker: the page would miss its end."""
-    if state.name != FOUND:  # those are told where the flow runs, which sends all at its end
+    """Sends a part's last events before Ray ends its worker; otherwise the page would miss its end."""
+    if state.name != FOUND:  # these run in the flow's process, which sends all events at its end
         send_the_rest()
 
 
@@ -62,7 +62,7 @@ def report_part(_task: Any, _run: Any, state: State[Any]) -> None:
     on_failure=[report_part],
 )
 def build_part(part: Part) -> State[str]:
-    """Makes what is missing of a part's shards, in one child process; a state named Cached tells that nothing was."""
+    """Builds the missing shards of a part in one child process. The state's name is Cached if none was missing."""
     host = socket.gethostname()
     if part.finished:
         return Completed(name=FOUND, message=counted(len(part.numbers), "shards"), data=host)
@@ -76,9 +76,9 @@ def build_part(part: Part) -> State[str]:
 
 
 def spread(node: str, progress: Progress, job: Job, machine: Machine) -> None:
-    """Make what is missing of the job's shards on the cluster that `machine` names.
+    """Builds the missing shards of the job on the cluster of `machine`.
 
-    Raises what a part raises, and RuntimeError for one that the cluster gives up.
+    Raises the error of a part, and RuntimeError if the cluster gives up a part.
     """
     import ray
     from prefect_ray.context import remote_options
@@ -104,7 +104,7 @@ def spread(node: str, progress: Progress, job: Job, machine: Machine) -> None:
                     name, future = waiting.pop(one)
                     try:
                         future.result()
-                    except ray.exceptions.RayTaskError as error:  # before the part began: its code cannot be imported
+                    except ray.exceptions.RayTaskError as error:  # before the part starts: its code cannot be imported
                         raise RuntimeError(f"{name}: {one_line_error(error)}") from error
                     except ray.exceptions.RayError as error:
                         raise RuntimeError(
@@ -117,7 +117,7 @@ def spread(node: str, progress: Progress, job: Job, machine: Machine) -> None:
 
 
 def cut_job(node: str, job: Job, machine: Machine, most: int) -> list[Part]:
-    """The job in at most `most` parts of about as many rows each, named `NODE 3/12`."""
+    """Returns the job in at most `most` parts of about equal numbers of rows, named `NODE 3/12`."""
     numbers, missing = shards.by_size(job.spans, range(len(job.spans))), {*shards.missing(job.folder, job.spans)}
     count = min(most, len(numbers))
     owned = [numbers[i::count] for i in range(count)]
@@ -129,7 +129,7 @@ def cut_job(node: str, job: Job, machine: Machine, most: int) -> list[Part]:
 
 @contextmanager
 def stopping(waiting: Mapping[Any, Any]) -> Iterator[None]:
-    """However the block ends: what still waits is cancelled, kindly first, so that it ends its child and says so."""
+    """Cancels what still waits when the block ends; first without force, which lets a part stop its child process."""
     import ray
 
     try:

@@ -1,4 +1,4 @@
-"""The one task of the flow: a stage's artifact, taken from the store or built."""
+"""The one task of the flow: a stage's artifact, from the store, or built now."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -35,13 +35,13 @@ from tasks.stages import STAGES
 from tasks.terminal import bar, duration, lines, print_line
 
 EARLIER = 32
-"""Artifacts at most that a stage may take parts of."""
+"""Maximum number of earlier artifacts whose parts a stage may reuse."""
 
 
 # The store decides what is reused: Prefect's own cache knows neither the code nor whether the files still exist.
 @task(cache_policy=NO_CACHE, persist_result=False, task_run_name="{order.node.name}")
 def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
-    """The artifact of a node, from the store or built by the stage's function; a state named Cached: it was there."""
+    """The artifact of a node, from the store or built now. The state's name is Cached if the store had it."""
     begun, node, store, entry = time.monotonic(), order.node, Store(order.store), STAGES[order.node.stage]
     request = Request(
         key_of(store, node.stage, node.config, inputs, node.shared),
@@ -70,13 +70,13 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
 
 
 def is_on_ray(order: Order) -> bool:
-    """Whether its parts are built on a cluster, where each takes the turn of its own GPU."""
+    """Whether its parts are built on a Ray cluster, where each part waits for its own GPU."""
     return STAGES[order.node.stage].parts and order.machine.ray is not None
 
 
 @contextmanager
 def at_work(order: Order, out: Path, checkpoints: Path, clock: Clock) -> Iterator[Progress]:
-    """While a stage's function computes: its turn on the GPUs, its time, and where its progress is shown."""
+    """Surrounds a stage's function: holds the GPUs, measures the time, and shows the progress."""
     node, machine = order.node, order.machine
     waits = STAGES[node.stage].gpu and not is_on_ray(order)
     turn = turn_on_gpus(machine.device, partial(report_gpu, node)) if waits else nullcontext()
@@ -85,7 +85,7 @@ def at_work(order: Order, out: Path, checkpoints: Path, clock: Clock) -> Iterato
     if machine.torchrun and "optimiser" in type(node.config).model_fields:
         report_line(f"{node.name}: other nodes take part by `cocondenser train-node --store {order.store}`")
     with (
-        # first, and so the last to end: what a tracker takes then holds no GPU
+        # entered first, so it ends last: a slow tracker then holds no GPU
         tracking.tracked_progress(
             order.logs, node.name, node.stage, without_paths(node.config), checkpoints, out
         ) as in_trackers,
@@ -102,7 +102,7 @@ def report_gpu(node: Node, index: int) -> None:
 
 
 def hooks(order: Order, clock: Clock) -> Hooks:
-    """What the user reads while the store waits or sets an artifact aside, and what the record counts."""
+    """Returns what the store calls: messages while it waits or sets an artifact aside, and what its record counts."""
     node, machine = order.node, order.machine
     computes = STAGES[node.stage].gpu and machine.device != "cpu"
 
@@ -113,7 +113,7 @@ def hooks(order: Order, clock: Clock) -> Hooks:
         report_line(f"{node.name}: {line}; it is built again")
 
     def held() -> int | None:
-        """GPUs that the stage holds; those of other machines are not known here."""
+        """Returns the number of GPUs that the stage holds; those of other machines are not known here."""
         elsewhere = is_on_ray(order) or machine.torchrun
         return None if computes and elsewhere else len(gpus()) if computes else 0
 
@@ -121,7 +121,7 @@ def hooks(order: Order, clock: Clock) -> Hooks:
 
 
 def report_artifact(node: Node, built: Built, begun: float, width: int) -> None:
-    """The log, the terminal and the page of a node's artifact. `begun`: by the monotonic clock."""
+    """Reports a node's artifact in the log, the terminal and the page. `begun`: start time of the monotonic clock."""
     how = "kept from older code" if built.kept else "cached" if built.hit else "built"
     took = duration(time.monotonic() - begun)
     get_run_logger().info("%s %s in %s: %s", node.name, how, took, built.ref.digest)
@@ -135,7 +135,7 @@ def report_artifact(node: Node, built: Built, begun: float, width: int) -> None:
 
 
 def earlier(store: Store, key: Key, since: datetime | None) -> list[Path]:
-    """Whole artifacts that the code of `key` has made of anything, newest first; with `since` none that is older."""
+    """Returns complete artifacts that the code of `key` built from any input, newest first; none older than `since`."""
     same = (key.code, *key.equivalent.code)
     made = (
         record

@@ -1,6 +1,6 @@
-"""Every stage of the flow, in one entry each: add one here.
+"""The registry: one entry for each stage. Add a stage here.
 
-Nothing of a stage is imported before it is called.
+A stage's module is imported when the stage is called.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from tasks.notices import CUT, CUT_IN_TRAINING, FILLED, SKIPPED, NoticeTexts
 Check = Callable[[Planned], Iterable[InputError] | None]
 """See pipeline/runtime/planned.py."""
 AT_START = ""
-"""Instead of a node's name: before anything is built."""
+"""Used instead of a node's name for checks before anything is built."""
 PRETRAINED_FROM = ("tokens", "tokens-pretraining", "initial")
 """Nodes that a pre-training may read."""
 
@@ -28,47 +28,47 @@ class Stage:
     call: str | Callable[..., Metrics]
     """`module:name` of `function(config, **inputs, work)`, the inputs by parameter name."""
     identity: Literal["content", "key"] = "content"
-    """What stands for the artifact in the keys of what is built from it: `key` where equal inputs give other bytes."""
+    """What represents the artifact in later keys: `key` if equal inputs may give different bytes."""
     libraries: Callable[[Any], tuple[str, ...]] = lambda config: ()
-    """Libraries whose version changes the bytes, of a configuration."""
+    """Returns the libraries whose version changes the bytes, for a configuration."""
     unread: Callable[[Any], tuple[str, ...]] = lambda config: ()
-    """Fields of a configuration that the stage does not look at, for what others of its fields are."""
+    """Returns the fields that the stage ignores because of the values of other fields."""
     sources: Callable[[Any], dict[str, Path]] | None = None
-    """Files and folders that the stage reads beside those in the configuration's Path fields."""
+    """Returns files and folders that the stage reads in addition to the configuration's Path fields."""
     missing: Callable[[Any], list[str]] | None = None
-    """Lines that say what the stage would need from outside and cannot have or use, and how to bring it."""
+    """Returns lines about missing or unusable inputs from outside, and how to provide them."""
     checks: Mapping[str, Check] = field(default_factory=dict)
-    """{node: what will fail of the stage, known once that node's artifact is there (or `AT_START`)}."""
+    """{node: checks of the stage that run as soon as that node's artifact exists (or `AT_START`)}."""
     section: str = ""
     """The recipe's section that configures it. Empty: called as its nodes are, up to the first dash (`stage2-2`).
 
     A section that flows/recipes/recipe.py does not list has the class of the function's `config`, or is null.
     """
     places: Mapping[str, str] = field(default_factory=dict)
-    """{NODE or NODE.FIELD: where the recipe has it} of nodes whose section is another."""
+    """{NODE or NODE.FIELD: where the recipe has it} for nodes with another section."""
     gpu: bool = False
-    """Computes on the GPU where there is one, and so waits for its turn there."""
+    """Computes on the GPU if there is one, and waits until no other run uses it."""
     earlier: bool = False
-    """Takes over parts of what the same code made before."""
+    """Reuses parts of artifacts that the same code built before."""
     parts: bool = False
-    """Made in shards, which go to Ray where `machine.ray` says so."""
+    """Builds shards, on Ray if `machine.ray` is set."""
     lineage: bool = False
-    """Is given `lineage`: what its inputs were made from, and what that took. Its bytes then are not its identity."""
+    """Receives `lineage`: what its inputs were built from, and the cost. Then its bytes are not its identity."""
 
     notices: NoticeTexts = field(default_factory=dict)
-    """Counts among the metrics that are reported to the user."""
+    """Counts among the metrics that the user sees as notices."""
     pretrains: bool = False
     """Its model is the pre-trained one, unless a later such stage of this list follows."""
     shown: bool = False
     """Its figures and pages are shown at the end of a run, although other stages read them."""
 
     def section_of(self, node: str) -> str:
-        """The recipe's section of a node: `stage2` of stage2-2, also in an ablation (`stage2-2 (BERT)`)."""
+        """Returns the recipe's section of a node: `stage2` of stage2-2, also in an ablation (`stage2-2 (BERT)`)."""
         own = node.partition(" (")[0]
         return self.places.get(own) or self.section or own.partition("-")[0]
 
     def field_of(self, node: str, name: str) -> str:
-        """The recipe's name of a field of a node's configuration."""
+        """Returns the recipe's name of a field of a node's configuration."""
         own = node.partition(" (")[0]
         return self.places.get(f"{own}.{name}", f"{self.section_of(node)}.{name}")
 
@@ -79,7 +79,7 @@ class Stage:
 
 
 def at(place: str) -> Callable[..., Any]:
-    """The function at `module:name`, whose module is imported when the function is called."""
+    """Returns the function at `module:name`; its module is imported at the first call."""
     return partial(_call, place)
 
 
@@ -88,7 +88,7 @@ def _call(place: str, *given: Any) -> Any:
 
 
 def always(*names: str) -> Callable[[Any], tuple[str, ...]]:
-    """The same names, whatever the configuration."""
+    """Returns a hook that gives these names for every configuration."""
     return lambda config: names
 
 
@@ -229,7 +229,7 @@ STAGES: dict[str, Stage] = {
         shown=True,
     ),
     "attention": Stage("pipeline.evaluate.attention:attention", unread=always("corpus"), gpu=True),
-    "report": Stage("pipeline.report.build:report", identity="key", lineage=True),  # times are no input of it
+    "report": Stage("pipeline.report.build:report", identity="key", lineage=True),  # times are not an input
     "sentence_table": Stage(
         "pipeline.sentences.tables:sentence_table",
         missing=at("pipeline.sentences.tables:missing"),

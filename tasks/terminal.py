@@ -1,4 +1,4 @@
-"""What a run shows in the terminal: a moving bar for the stage at work, and one line for each that has ended."""
+"""Output of a run in the terminal: a progress bar for the current stage, and one line for each finished one."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,16 +18,16 @@ from tasks.printable import guard_consoles
 
 guard_consoles()
 TERMINAL: ContextVar[Console | None] = ContextVar("TERMINAL", default=None)
-"""Where to; None (as in a worker): nothing is shown, and Prefect's own log says what happens."""
+"""Where lines are shown. None (as in a worker): nowhere; Prefect's log has them."""
 
 SILENT = ("step", "skipped", "tokens")
-"""Figures of a training that are never shown as it goes on."""
+"""Figures of a training that are not shown while it runs."""
 QUIET = (*SILENT, "seconds_left")
-"""Those that the bar leaves out, which tells the time left itself."""
+"""Figures that the bar leaves out: it shows the remaining time itself."""
 SECONDS_BETWEEN_LINES = 60.0
-"""Where the output is no terminal: the shortest time between two lines of a stage at work."""
+"""Least seconds between two lines of a running stage, if the output is not a terminal."""
 WIDEST = 10_000
-"""Characters of a table's line, which none reaches."""
+"""More characters than a table's line ever has."""
 
 
 @contextmanager
@@ -40,20 +40,20 @@ def shown_in(console: Console) -> Iterator[None]:
 
 
 def print_line(text: str) -> None:
-    """One line, in rich's markup."""
+    """Prints one line of rich's markup."""
     console = TERMINAL.get()
     if console is not None:
         console.print(text, highlight=False, soft_wrap=True)
 
 
 def print_whole(table: Table, console: Console) -> None:
-    """Beyond a narrow terminal's edge, rather than without a figure. Columns with a `min_width` fold down to it."""
+    """Prints a table with all figures, even beyond the edge of a narrow terminal. Columns with a `min_width` wrap."""
     console.print(Whole(table), crop=False)
 
 
 @dataclass(frozen=True)
 class Whole:
-    """A table as wide as it must be for all that it holds."""
+    """A table that is as wide as its content."""
 
     table: Table
 
@@ -69,7 +69,7 @@ class Whole:
 
 @contextmanager
 def bar(node: str) -> Iterator[Progress]:
-    """A progress bar that is gone when the stage has ended; lines now and then where there is no terminal."""
+    """Shows a progress bar that disappears when the stage ends; without a terminal, a line from time to time."""
     console = TERMINAL.get()
     if console is None:
         yield silent
@@ -78,7 +78,7 @@ def bar(node: str) -> Iterator[Progress]:
             TextColumn("  [bold]{task.fields[node]:<18}"),
             BarColumn(bar_width=12),
             TextColumn("{task.fields[counts]}"),
-            TextColumn("[dim]{task.fields[numbers]}", table_column=Column(ratio=1, no_wrap=True)),  # what room is left
+            TextColumn("[dim]{task.fields[numbers]}", table_column=Column(ratio=1, no_wrap=True)),  # the rest
             TimeRemainingColumn(),
             TextColumn("[dim]left"),
         )
@@ -100,7 +100,7 @@ def bar(node: str) -> Iterator[Progress]:
 
 
 def lines(node: str, write: Callable[[str], None]) -> Progress:
-    """Writes a line now and then."""
+    """Writes a line from time to time."""
     last = time.monotonic()
 
     def line(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
@@ -137,7 +137,7 @@ def figure(name: str, value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Four digits, and commas in what is larger."""
+    """Returns four digits; larger numbers get commas."""
     if isinstance(value, float) and abs(value) < 1000:
         return f"{value:.4g}"
     return f"{value:,.0f}"

@@ -1,7 +1,7 @@
-"""The three places that a training's figures can go to: TensorBoard's event files, Weights & Biases, MLflow.
+"""The trackers of a training's figures: TensorBoard's event files, Weights & Biases, MLflow.
 
-What arrives while a training goes on is a sample of its updates. `complete` brings the rest, so that in the end each
-update stands there once, also where the training was killed and went on.
+While a training runs, a tracker receives a sample of its updates. `complete` sends the rest. In the end each update
+appears once, also if the training was killed and resumed.
 """
 
 import hashlib
@@ -25,37 +25,37 @@ Point = tuple[int, Figures]
 BATCH = 25
 """Updates sent to MLflow before they are recorded as sent."""
 FIGURES = 500
-"""Figures in one request to MLflow, which takes 1,000."""
+"""Figures in one request to MLflow, which accepts 1,000."""
 LONGEST_PARAMETER = 500
-"""Characters that every MLflow takes."""
+"""Characters that every version of MLflow accepts."""
 
 
 @dataclass(frozen=True)
 class TrackedNode:
-    """What is tracked."""
+    """The node that is tracked."""
 
     folder: Path
-    """Of its logs; it is there."""
+    """The existing folder of its logs."""
     name: str
-    """RECIPE/TIME/NODE: the folder's below STORE/logs."""
+    """RECIPE/TIME/NODE: the folder's path below STORE/logs."""
     stage: str
     config: Mapping[str, Any]
     first: int | None
-    """Updates done when a killed training goes on; None: it begins."""
+    """Finished updates of a resumed training; None: it starts from the beginning."""
 
 
 class Tracker(Protocol):
     def add(self, step: int, figures: Figures) -> None:
-        """One update, as it was made."""
+        """Adds one update while the training runs."""
 
     def complete(self, rows: Sequence[Point], more: Sequence[Point]) -> None:
-        """All updates of the finished training, and figures that none of them had."""
+        """Adds all updates of the finished training, and figures that belong to no update."""
 
     def close(self, failed: bool) -> None: ...
 
 
 class TensorBoard:
-    """One event file while a training goes on; when it has ended, one that holds all updates in their order."""
+    """Writes one event file while a training runs; at its end a new one with all updates in order."""
 
     def __init__(self, of: TrackedNode) -> None:
         self.folder = of.folder
@@ -71,10 +71,9 @@ class TensorBoard:
         self.writer.flush()
 
     def complete(self, rows: Sequence[Point], more: Sequence[Point]) -> None:
-        """Readers of logs take a step that is lower than the one before for a new beginning, so nothing is filled in:
-        all is written again.
+        """Writes all updates again: readers of logs treat a step that is lower than the one before as a restart.
 
-        Figures that only came live (the speed), and the times, are taken from what was written before.
+        The times, and figures that exist only while a training runs (the speed), come from the earlier files.
         """
         before = [*self.earlier, self.path]
         known = read_points(before)
@@ -101,7 +100,7 @@ class TensorBoard:
         self.writer.close()
 
     def _new_path(self) -> Path:
-        # Readers go by the names' order.
+        # Readers use the order of the names.
         begun = f"events.out.tfevents.{int(time.time()):010}.{socket.gethostname()}.{os.getpid()}"
         return next(path for n in itertools.count() if not (path := self.folder / f"{begun}.{n}").exists())
 
@@ -114,7 +113,7 @@ class TensorBoard:
         self.writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
 
     def _begin_again(self, step: int) -> None:
-        """Makes readers forget `step` and what they have seen beyond it."""
+        """Makes readers discard `step` and all later steps."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
         start = SessionLog(status=SessionLog.START)
@@ -133,7 +132,7 @@ def event_files(folder: Path) -> list[Path]:
 
 
 def read_points(paths: Iterable[Path]) -> dict[int, tuple[float, dict[str, float]]]:
-    """{step: (time, figures)} of event files, in the order of writing: what came later counts."""
+    """Returns {step: (time, figures)} of event files in the order of writing; later figures replace earlier ones."""
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
@@ -150,7 +149,7 @@ def read_points(paths: Iterable[Path]) -> dict[int, tuple[float, dict[str, float
 
 
 def _times(known: Mapping[int, tuple[float, Any]], steps: Sequence[int]) -> dict[int, float]:
-    """Times of `steps`, between those of the steps around them."""
+    """Returns the times of `steps`, interpolated between known steps."""
     import numpy as np
 
     if not known:
@@ -160,7 +159,7 @@ def _times(known: Mapping[int, tuple[float, Any]], steps: Sequence[int]) -> dict
 
 
 class Once:
-    """Sends each update once, also where a training was killed: `path` lists the updates that were sent."""
+    """Sends each update once, also if a training was killed: `path` lists the updates that were sent."""
 
     def __init__(self, path: Path, send: Callable[[Sequence[Point]], None], at_once: int) -> None:
         self.path, self.send, self.at_once = path, send, at_once
@@ -177,12 +176,12 @@ class Once:
 
 
 class WeightsAndBiases:
-    """A run of the project, its charts by update. WANDB_MODE, WANDB_API_KEY ... count as for any use of it."""
+    """A run of the project, with charts by update. WANDB_MODE, WANDB_API_KEY and the like have their usual effect."""
 
     def __init__(self, of: TrackedNode, project: str) -> None:
         here = of.folder / "wandb"
         here.mkdir(exist_ok=True)
-        # Else it writes logs and settings into the home folder.
+        # Otherwise it writes logs and settings into the home folder.
         for name in ("CACHE", "CONFIG", "DATA"):
             os.environ.setdefault(f"WANDB_{name}_DIR", str(here))
         import wandb
@@ -268,7 +267,7 @@ class MLflow:
 
 
 def mlflow_address(where: str) -> tuple[str, str | None]:
-    """(tracking address, place of artifacts) of a server's address, or of a folder, which gets a SQLite file."""
+    """Returns (tracking address, address of artifacts) of a server, or of a folder with a SQLite file."""
     if "://" in where:
         return where, None
     folder = expand_home(where, "tracking.mlflow").absolute()
@@ -277,5 +276,5 @@ def mlflow_address(where: str) -> tuple[str, str | None]:
 
 
 def _name(name: str) -> str:
-    """Of the characters that MLflow takes."""
+    """Returns the name with `_` for characters that MLflow rejects."""
     return re.sub(r"[^\w\-. /]", "_", name, flags=re.ASCII)

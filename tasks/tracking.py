@@ -1,7 +1,7 @@
-"""What a training tells TensorBoard, Weights & Biases and MLflow. Best effort: none of them fails or slows a training.
+"""Sends a training's figures to TensorBoard, Weights & Biases and MLflow. No failure there stops or slows a training.
 
-Each is served by a thread of its own, in the process of the flow; the figures come from its children's progress, and
-when the training has ended from the history in its artifact.
+Each has its own thread in the flow's process. The figures come from the progress of child processes, and after the
+training from the history in its artifact.
 """
 
 import json
@@ -31,29 +31,29 @@ from tasks.terminal import print_line
 from tasks.trackers import MLflow, Point, TensorBoard, TrackedNode, Tracker, WeightsAndBiases
 
 UNTRACKED = ("step", "seconds_left")
-"""Figures of a training's progress that are not followed by update."""
+"""Figures of a training's progress that are not tracked for each update."""
 QUEUED = 10_000
-"""Updates that may wait for a slow tracker; the training's end brings what was dropped."""
+"""Updates that may wait for a slow tracker. More are dropped, and sent when the training ends."""
 SECONDS_TO_COMPLETE = 600.0
 SECONDS_TO_STOP = 10.0
-"""Where the training failed or was interrupted."""
+"""End of a training that failed or was interrupted."""
 FOLDER = re.compile(r"[\w.-]+|.*[/\\].*")
-"""Of MLflow's file: `localhost:5000` is none, but an address that lacks its beginning."""
+"""Characters of a folder's name for MLflow: `localhost:5000` is not a folder, but an address without its beginning."""
 ADDRESSES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "file", "databricks")
-"""How what MLflow can talk to begins, `+DRIVER` aside."""
+"""Schemes of addresses that MLflow accepts, without `+DRIVER`."""
 RESUMED = "tracking.json"
-"""In STORE/work/KEY, beside the checkpoints: where the log is that a killed training goes on with."""
+"""File in STORE/work/KEY, next to the checkpoints: the name of the log that a resumed training continues."""
 
 
 class Tracking(Config):
-    """Changes no result and enters no key."""
+    """Where trainings are tracked. It changes no result and is in no key."""
 
     tensorboard: bool
-    """Event files of each training in STORE/logs/RECIPE/TIME/NODE."""
+    """Whether event files of each training are written to STORE/logs/RECIPE/TIME/NODE."""
     wandb: str | None = Field(min_length=1)
-    """A project of Weights & Biases; null: none."""
+    """A project of Weights & Biases; null: not used."""
     mlflow: str | None = Field(min_length=1)
-    """An MLflow server's address, such as http://127.0.0.1:5000, or a folder for a SQLite file; null: none."""
+    """An MLflow server's address, such as http://127.0.0.1:5000, or a folder for a SQLite file; null: not used."""
 
     @field_validator("mlflow")
     @classmethod
@@ -65,7 +65,7 @@ class Tracking(Config):
 
 @dataclass(frozen=True)
 class Logs:
-    """Where the logs of a run go."""
+    """Where the logs of a run are written."""
 
     tracking: Tracking
     root: Path
@@ -75,18 +75,18 @@ class Logs:
 
 
 def is_address(where: str) -> bool:
-    """Whether MLflow could talk to it; a server's has a host."""
+    """Whether MLflow accepts the address; a server's address has a host."""
     try:
         url = urlsplit(where)
         served = bool(url.hostname) and url.port != 0
-    except ValueError:  # a port that is no number
+    except ValueError:  # a port that is not a number
         return False
     known = url.scheme.partition("+")[0] in ADDRESSES and not re.search(r"\s", where)
     return known and (served or not url.scheme.startswith("http"))
 
 
 def missing(tracking: Tracking) -> list[str]:
-    """A line for each package that a field asks for and that is not installed."""
+    """Returns a line for each package that a field needs and that is not installed."""
     asked = {
         "tensorboard": (tracking.tensorboard, "TensorBoard", "tensorboard", "false"),
         "wandb": (tracking.wandb, "Weights & Biases", "'cocondenser[tracking]'", "null"),
@@ -100,7 +100,7 @@ def missing(tracking: Tracking) -> list[str]:
 
 
 def installed(package: str) -> bool:
-    """A folder of that name, as Weights & Biases leaves one where it works, is no package."""
+    """Whether a package is installed. A folder of that name, such as Weights & Biases creates, is not a package."""
     spec = find_spec(package)
     return spec is not None and spec.origin is not None
 
@@ -109,7 +109,7 @@ def installed(package: str) -> bool:
 def tracked_progress(
     logs: Logs | None, node: str, stage: str, config: Mapping[str, Any], checkpoints: Path, out: Path
 ) -> Iterator[Progress]:
-    """Follows what is built in `out`: a training by update, an evaluation at its end; of other stages nothing."""
+    """Follows what is built in `out`: a training by update, an evaluation at its end. Other stages are not tracked."""
     if logs is None or not (logs.tracking.tensorboard or logs.tracking.wandb or logs.tracking.mlflow):
         yield silent
         return
@@ -156,7 +156,7 @@ def tracked_progress(
 
 
 def finished(out: Path, stage: str, trained: bool) -> tuple[list[Point], list[Point]]:
-    """(all updates of a training, further figures: its validation, or an evaluation's measures) of an artifact."""
+    """Returns (a training's updates, further figures: its validation, or an evaluation's measures) of an artifact."""
     if stage == "evaluate":
         return [], [(0, measures(json.loads((out / "metrics.json").read_text("utf-8"))))]
     history = history_file(out)
@@ -171,7 +171,7 @@ def _point(row: Mapping[str, Any], before: str = "") -> Point:
 
 
 def measures(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """{SPLIT/SYSTEM MEASURE: mean} of an evaluation's metrics.json, by judgements and by answers."""
+    """Returns {SPLIT/SYSTEM MEASURE: mean} of an evaluation's metrics.json, by judgements and by answers."""
     return {
         f"{split}/{metrics['labels'].get(system, system)} {measure}": figure["mean"]
         for split, of_split in metrics["splits"].items()
@@ -183,7 +183,7 @@ def measures(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 class Follower:
-    """A tracker in a thread of its own, which it opens. What it raises is one warning, and its end."""
+    """Runs a tracker in its own thread. An error gives one warning and ends the tracking."""
 
     def __init__(self, what: str, open_it: Callable[[], Tracker]) -> None:
         self.what, self.open_it = what, open_it
@@ -237,7 +237,7 @@ def _wanted(tracking: Tracking, of: TrackedNode) -> Iterator[tuple[str, Callable
 
 
 def _resumed(logs: Logs, work: Path) -> str | None:
-    """The log that the training had when it was killed, if that is still there."""
+    """Returns the log of the training before it was killed, if it still exists."""
     with suppress(OSError, ValueError, LookupError, TypeError):
         name = str(json.loads((work / RESUMED).read_text())["log"])
         if len(name.split("/")) == 3 and ".." not in name.split("/") and (logs.root / name).is_dir():
@@ -249,7 +249,7 @@ _said: set[tuple[Path, str]] = set()
 
 
 def _say_once(logs: Logs) -> None:
-    """Where the logs of a run can be seen, at its first training."""
+    """Prints where the logs of a run are, at its first training."""
     if (logs.root, logs.run) in _said:
         return
     _said.add((logs.root, logs.run))
