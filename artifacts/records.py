@@ -36,7 +36,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Record:
-    """The content of a key's file: the lineage of one artifact. `parse` checks these types."""
+    """The content of a key's file: the lineage of one artifact. `parse_record` checks these types."""
 
     key: Hex
     stage: Name

@@ -43,7 +43,7 @@ class EvaluatedRun:
 
     @property
     def best(self) -> str:
-        """The best system on dev; without dev the one that answers questions (`short_tables.asked_first`)."""
+        """The best system on dev; without dev the one that answers questions (`short_tables.default_system`)."""
         winner = default_system(self.metrics)
         return str(self.metrics["dense"]) if winner == "dense" else winner
 

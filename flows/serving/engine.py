@@ -30,7 +30,7 @@ class Engine:
     run: RunRecord
     metrics: dict[str, Any]
     requested: By | None = None
-    """The search method that the user requests; None: the one of `short_tables.asked_first`."""
+    """The search method that the user requests; None: the one of `short_tables.default_system`."""
 
     @property
     def by(self) -> By:

@@ -110,7 +110,7 @@ def stored(data: AblationData) -> dict[str, Any]:
 
 
 def write_data(data: AblationData, out: Path) -> None:
-    """The files FILES. Equal data give equal bytes, and `read` gives equal data."""
+    """The files FILES. Equal data give equal bytes, and `read_data` gives equal data."""
     import pyarrow as pa
 
     whole = stored(data)
@@ -142,7 +142,7 @@ def _schema() -> "pyarrow.Schema":
 
 
 def read_data(folder: Path) -> AblationData:
-    """What `write` wrote there. Raises InputError where a file is missing, damaged, or does not fit the others."""
+    """What `write_data` wrote there. Raises InputError where a file is missing, damaged, or does not fit the others."""
     with input_error_on_read(folder / CELLS, AGAIN):
         cells = checked_cells(json.loads((folder / CELLS).read_bytes()))
     with input_error_on_read(folder / CURVES, AGAIN):

@@ -37,7 +37,7 @@ VALUES = [*MEASURES, *HITS]
 
 
 def write_data_file(data: AblationData, path: Path) -> None:
-    """Equal data give equal bytes, and `read` gives equal data. Raises InputError where it cannot be written."""
+    """Equal data give equal bytes, and `read_data_file` gives equal data. Raises InputError where it cannot be written."""
     import pyarrow as pa
 
     cells = stored(data)
@@ -84,7 +84,7 @@ def _outcomes(runs: list[tuple[str, RunResults]]) -> dict[str, Any]:
 
 
 def read_data_file(path: Path) -> AblationData:
-    """What `write` wrote there. Raises InputError where it is damaged, or its parts do not fit each other."""
+    """What `write_data_file` wrote there. Raises InputError where it is damaged, or its parts do not fit each other."""
     with input_error_on_read(path, AGAIN):
         table = read_parquet(path)
         if table.schema != _schema() or len(table) != 1:

@@ -127,7 +127,7 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
 
     A question's passages are sorted by score, regardless of their ranks. Rows of unknown questions, and up to 1 % of
     rows with unknown passages, are left out and counted.
-    Raises InputError as `run_files.read` does.
+    Raises InputError as `run_files.read_run_file` does.
     """
     from pipeline.data.barred import by_id
 

@@ -1,4 +1,4 @@
-"""Java for pyserini without a system package. `start` is only for processes that do nothing but Lucene."""
+"""Java for pyserini without a system package. `start_java` is only for processes that do nothing but Lucene."""
 
 import json
 import os

@@ -56,7 +56,7 @@ class Texts(NamedTuple):
 class Barred(NamedTuple):
     """The barred passages of n questions.
 
-    Keys (see `keys`) are ascending and distinct; NO_PAIR follows them, so that every search ends at an entry.
+    Keys (see `pair_keys`) are ascending and distinct; NO_PAIR follows them, so that every search ends at an entry.
     """
 
     judged_J: np.ndarray

@@ -42,7 +42,7 @@ _DIGIT = re.compile(r"\d")
 def without_heading(rows: Rows, columns: Columns) -> Rows:
     """Yields the rows without the heading, if there is one, their fields in the order of `columns`.
 
-    Raises InputError as `order` does.
+    Raises InputError as `column_positions` does.
     """
     for first in rows:
         places = column_positions(*first, columns)

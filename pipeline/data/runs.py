@@ -72,7 +72,7 @@ def row_order(question_R: np.ndarray, tie_R: np.ndarray, score_R: np.ndarray) ->
 
 
 def in_order(question_R: np.ndarray, tie_R: np.ndarray, score_R: np.ndarray) -> bool:
-    """Returns whether rows are already in the order of `order`, as in most runs. Much cheaper than sorting."""
+    """Returns whether rows are already in the order of `row_order`, as in most runs. Much cheaper than sorting."""
     question, tie, score = (column[1:] - column[:-1] for column in (question_R, tie_R, score_R))
     return bool(np.all((question > 0) | ((question == 0) & ((score < 0) | ((score == 0) & (tie > 0))))))
 
@@ -103,7 +103,7 @@ def writer(folder: Path) -> Iterator[Write]:
     """Writes `run.parquet` and `run.trec` (dev and test only) in pieces.
 
     `with writer(out) as write: write(split, query_ids_R, passage_ids_R, scores_R)`. All rows of a question are in one
-    call, best first (see `order`).
+    call, best first (see `row_order`).
     """
     pending: list[pa.Table] = []
     with (

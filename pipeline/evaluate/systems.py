@@ -68,7 +68,7 @@ def read_systems(
     systems by their names' order.
 
     Each file is read once. `query_ids`: the questions of each split that count. A system stands in those splits alone
-    that its file has rows of. Raises InputError as `run_file.read` does.
+    that its file has rows of. Raises InputError as `run_files.read_run_file` does.
     """
     found: dict[str, dict[str, Run]] = {split: {} for split in query_ids}
     counts: dict[str, dict[str, Any]] = {}

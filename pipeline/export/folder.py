@@ -65,7 +65,7 @@ def _added(out: Path) -> Path | None:
 def whole(out: Path, overwrite: bool) -> Iterator[Path]:
     """Yields a temporary folder that replaces `out` when the block ends; it is removed if the block raises.
 
-    The next export removes the files of a killed one. Raises InputError if another export writes `out`, and as `check`
+    The next export removes the files of a killed one. Raises InputError if another export writes `out`, and as `check_out`
     does, before and after the block.
     """
     partial, earlier = _temporary_folders(out)

@@ -83,7 +83,7 @@ def _judged(collection: Path, split: str) -> "Judged":
 def check_room(
     node: Planned, check: Callable[[Any], object], proposals: Callable[[], Iterable[Changes]]
 ) -> Iterator[InputError]:
-    """What `check` refuses of the node's configuration, with the first of the proposals that it accepts."""
+    """Raises what `check_training_pools` refuses, with the first of the proposals that it accepts."""
     try:
         check_fits(node.section, node.config, check, proposals)
     except Unfit as error:

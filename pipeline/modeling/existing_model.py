@@ -104,7 +104,7 @@ def read_model(folder: Path) -> ExistingModel:
 
 
 def read_whole_model(folder: Path) -> ExistingModel:
-    """As `read`, for a folder whose own tokenizer is used. Raises InputError if it has none."""
+    """As `read_model`, for a folder whose own tokenizer is used. Raises InputError if it has none."""
     one = read_model(folder)
     if not one.own_tokenizer:
         raise InputError(f"{one.folder}: no tokenizer: {', '.join(TOKENIZER_FILES)} are all missing")

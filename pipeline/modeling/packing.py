@@ -171,7 +171,7 @@ class Batch(NamedTuple):
 
 
 def share(length_S: np.ndarray, chunk: int | None, budget: int) -> list[tuple[int, np.ndarray]]:
-    """Returns (number, rows) of this rank's chunks (see `cut`).
+    """Returns (number, rows) of this rank's chunks (see `cut_chunks`).
 
     Chunks are dealt to the ranks in alternating order; the number of chunks per rank differs by at most one.
     """

@@ -66,7 +66,7 @@ def missing(config: NegativesFileConfig) -> list[str]:
 
 
 def negatives_file(config: NegativesFileConfig, collection: Path, work: Work) -> Metrics:
-    """Writes the file's negatives of training questions (see `negatives.write`), in the file's order.
+    """Writes the file's negatives of training questions (see `write_negatives`), in the file's order.
 
     DPR's files name a question by its text, and the reader of DPR's questions creates ids; so texts are compared, and
     questions with equal texts get the same negatives. Passages that cannot be negatives (pipeline/data/barred.py) are

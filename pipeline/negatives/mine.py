@@ -38,7 +38,7 @@ class MineConfig(SamplingConfig):
 
 
 def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics:
-    """Writes the negatives of the run's training questions (see `negatives.write`).
+    """Writes the negatives of the run's training questions (see `write_negatives`).
 
     Passages that cannot be negatives of a question (pipeline/data/barred.py) are never in its pool. If a margin is set
     and no judged passage of a question was retrieved, the last score of its list is used, an upper bound of theirs;

@@ -137,7 +137,7 @@ def published_row(part: SplitMeasures, row: Published) -> dict[str, Any]:
 
 
 def difference_rows(metrics: Mapping[str, Any], part: SplitMeasures) -> list[dict[str, Any]]:
-    """Returns one row per pair; `sure` as in pipeline/evaluate/significance.py, `counts` by the leading measure."""
+    """Returns one row per pair; `sure`: see `is_significant`, `counts` by the leading measure."""
     lines = []
     for pair, figures in part.differences.items():
         lead = figures.get(part.lead, {})

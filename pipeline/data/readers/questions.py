@@ -59,7 +59,7 @@ def split_of(document_id: str, config: "TextConfig") -> str:
 def asking(document: Document, config: "TextConfig") -> Iterator[str]:
     """Yields the candidates for questions, except crops: titles, headings and first sentences.
 
-    `make` uses those that occur in only one place.
+    `generate_questions` uses those that occur in only one place.
     """
     for kind, _, text in _candidates(document, config):
         if not _says_nothing(kind, text, config):
