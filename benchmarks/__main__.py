@@ -31,11 +31,11 @@ MODULES = (
 
 class Goal(NamedTuple):
     what: str
-    """What is compared with what."""
+    """A description of what is compared."""
     floor: float
     stretch: float | None
     most: bool = False
-    """A ratio must not exceed the goals; else it must reach them."""
+    """Whether the goals are upper limits; otherwise they are lower limits."""
 
     def missed(self, ratio: float) -> bool:
         return ratio > self.floor if self.most else ratio < self.floor
@@ -63,7 +63,7 @@ GOALS = {
     "resamples": Goal("bootstrap over 10,570 questions, resamples kept, against drawing them", 8, None),
 }
 HEADLINES = ("condenser_step_spans", "cocondenser_step", "finetune_step", "encode_base")
-"""Those in the project's README."""
+"""Benchmarks in the project's README."""
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 
 
@@ -72,13 +72,13 @@ def benchmark_rows() -> dict[str, Callable[[], float]]:
 
 
 def cpu() -> str:
-    """The processor's name."""
+    """Returns the processor's name."""
     found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return found[1] if found else platform.processor()
 
 
 def save_ratios(ratios: dict[str, float]) -> None:
-    """Keeps what was measured before and not now."""
+    """Saves the ratios; keeps earlier ones that were not measured now."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     note = {
         "date": datetime.now(UTC).date().isoformat(),
@@ -90,7 +90,7 @@ def save_ratios(ratios: dict[str, float]) -> None:
 
 
 def table() -> str:
-    """All results with their goals, and where they were measured."""
+    """Returns the table of all results, their goals and the machine."""
     results = json.loads(RESULTS.read_text())
     lines = ["| key | what | measured | floor | stretch |", "|---|---|---|---|---|"]
     for key, entry in results.items():
@@ -102,7 +102,7 @@ def table() -> str:
 
 
 def headlines() -> str:
-    """The few results that the project's README shows."""
+    """Returns the table of the project's README."""
     results = json.loads(RESULTS.read_text())
     rows = [f"| {GOALS[key].what} | {results[key]['ratio']:.1f} x |" for key in HEADLINES if key in results]
     return "\n".join(["| what | speed |", "|---|---|", *rows])

@@ -1,4 +1,4 @@
-"""Adaptive Batch Scheduling: sums kept from swap to swap against sums computed again (5,000 pairs, batches of 64).
+"""Adaptive Batch Scheduling: sums updated after each swap against sums computed again (5,000 pairs, batches of 64).
 
 python -m benchmarks.abs     100,000 pairs in candidate lists: seconds and peak memory (ten minutes)
 """
@@ -35,7 +35,7 @@ print(peak_bytes())
 
 
 def vectors(pairs: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-    """Questions and passages around topics of about 50 pairs, [N, D] float32."""
+    """Returns questions and passages around topics of about 50 pairs, [N, D] float32."""
     rng = np.random.default_rng(0)
     topics = rng.standard_normal((pairs // 50, dimension), dtype=np.float32)
     of_pair = topics[rng.integers(len(topics), size=pairs)]
@@ -46,7 +46,7 @@ def vectors(pairs: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def recomputed(sums: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> scheduling.Improve:
-    """Greedy search whose sums(some, others), of each of some with all of the others, are computed for every swap."""
+    """Greedy search that computes sums(some, others), of each of some with all others, for every swap."""
 
     def improve(similarity: Similarity, sums_N: np.ndarray, batch_B: np.ndarray) -> np.ndarray:
         unused = np.flatnonzero(sums_N >= 0)
@@ -65,9 +65,9 @@ def recomputed(sums: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> scheduli
 
 
 def compare_similarities(pairs: int = 5000, batch: int = 64) -> float:
-    """The ratio to row sums and column sums as the definition has them; that to a shortcut is printed.
+    """Returns the ratio to row and column sums as defined; prints the ratio to a shortcut.
 
-    The shortcut adds up whole rows of the symmetric sum of similarities, candidates or not, which lie in one piece.
+    The shortcut adds up whole rows of the symmetric sum of similarities, candidates or not, which are contiguous.
     """
     questions, passages = vectors(pairs, 64)
     scores_NN = questions @ passages.T
@@ -96,7 +96,7 @@ def compare_similarities(pairs: int = 5000, batch: int = 64) -> float:
 
 
 def large(pairs: int = 100_000, batch: int = 8, dimension: int = 768) -> None:
-    """Schedule an epoch in a process of its own; ends in an error where it takes more than MOST."""
+    """Schedules an epoch in its own process. SystemExit if it needs more than MOST."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         for name, vectors_ND in zip((QUESTIONS, PASSAGES), vectors(pairs, dimension), strict=True):

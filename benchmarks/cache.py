@@ -1,4 +1,4 @@
-"""What the gradient cache costs in time (256 spans, 4 x 256), and its peak memory at 2,048 spans over that at 512."""
+"""Cost of the gradient cache in time (256 spans, 4 x 256), and its peak memory at 2,048 spans over that at 512."""
 
 import resource
 import sys
@@ -23,10 +23,10 @@ def cost() -> float:
 
 
 def peak_step(sequences: int) -> Step:
-    """A cached step that tells the peak of the process's memory above what it held before."""
+    """Returns a cached step that reports the peak memory of the process above its earlier size."""
     step = ours(**GIVEN, sequences=sequences, cache="always")
     step_of_two = ours(**GIVEN, sequences=2, cache="always")
-    step_of_two(0)  # what the libraries take at their first use
+    step_of_two(0)  # memory that the libraries need at their first use
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     before = pages * resource.getpagesize()
 

@@ -1,7 +1,7 @@
-"""What hashing its inputs costs a stage: `python -m benchmarks.check_inputs --store DIR`.
+"""The time that a stage needs to hash its inputs: `python -m benchmarks.check_inputs --store DIR`.
 
-For each artifact of the store's newest run the seconds that a process takes to hash the inputs of its build, over the
-seconds that the build took. Exit code 1 where the whole run's share is above 1 %.
+For each artifact of the store's newest run: the seconds that a process needs to hash the inputs of its build, over the
+seconds of the build. Exit code 1 if the share of the whole run is above 1 %.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Encoding passages, one thread, against sentence-transformers' `encode` on the same texts, the same model folder.
 
-Both ways begin with texts and so tokenise; texts are pydocs cut into pieces as long as coCondenser's spans (MS MARCO's
+Both ways start from texts, so they tokenise; texts are pydocs in pieces as long as coCondenser's spans (MS MARCO's
 passages are about as long), at most 128 tokens with special ones. encode_sgemm: the products of matrices that all
-layers would need at all real tokens, in the seconds that they take here, over the machine's own rate; above 1 where
-what is saved in the last layer outweighs all that is no product. It is the least of the three shapes.
+layers would need at all real tokens, in the seconds that they need here, over the machine's own rate. It is above 1 if
+the savings in the last layer outweigh all other work. The least of the three shapes counts.
 """
 
 import sys
@@ -31,11 +31,11 @@ from pipeline.training import flops
 TEXTS = {"mini": 1024, "minilm": 512, "base": 128}
 ROUNDS = {"mini": 6, "minilm": 4, "base": 3}
 TOLERANCE = 1e-4
-"""Of a vector's numbers, which the last norm keeps near 1."""
+"""Tolerance of a vector's numbers, which the last normalisation keeps near 1."""
 
 
 def texts(number: int) -> list[str]:
-    """Pieces of pydocs drawn at random: a document of n tokens gives one of n / 2, as a span is long."""
+    """Pieces of pydocs drawn at random: a document of n tokens gives one of n / 2, the length of a span."""
     data, tokenizer = pydocs(), read_tokenizer(FOLDER / "tokenizer")
     edges = data.passages.offsets[data.doc_offsets]
     length_D = np.diff(edges)
@@ -45,9 +45,9 @@ def texts(number: int) -> list[str]:
 
 
 def write_model(shape: str, folder: Path) -> None:
-    """A random BERT with CLS pooling, as a checkpoint of this project."""
+    """Writes a random BERT with CLS pooling, as a checkpoint of this project."""
     lm: Any = new_module(shape, dropout=0.0)["lm"]
-    pydocs()  # has written the tokenizer
+    pydocs()  # writes the tokenizer
     save_checkpoint(folder, lm.base_model, FOLDER / "tokenizer")
 
 
@@ -76,12 +76,12 @@ def theirs(*, shape: str, model: str) -> Step:
 
 
 def seen(vectors_NE: np.ndarray) -> Figures:
-    """A few numbers of the vectors, by which two ways are held against each other."""
+    """Returns a few numbers of the vectors, to compare two ways."""
     return {f"vector {i}": float(vectors_NE[i, i % vectors_NE.shape[1]]) for i in range(0, len(vectors_NE), 16)}
 
 
 def product_operations(config: Any, lengths: list[int]) -> float:
-    """Of the products of matrices in all layers, at all tokens of rows so long."""
+    """Returns the operations of the matrix products in all layers, at all tokens of rows of these lengths."""
     length_N = np.sort(lengths)
     every = packed_rows(length_N, length_N, None, "cpu")
     return flops.encoder(config, every, every)
@@ -89,7 +89,7 @@ def product_operations(config: Any, lengths: list[int]) -> float:
 
 @cache
 def measure(shape: str) -> tuple[float, float]:
-    """(seconds of sentence-transformers over ours, ours in shares of the machine's products of matrices)."""
+    """Returns (seconds of sentence-transformers over ours, our rate as a share of the machine's matrix products)."""
     with tempfile.TemporaryDirectory() as place:
         write_model(shape, Path(place))
         given = {"shape": shape, "model": place}

@@ -33,7 +33,7 @@ QUESTION, TITLE, POOL = 32, 24, 50
 
 
 class Source:
-    """Batches of Q questions of pydocs, each with N passages drawn at random from a pool of its own.
+    """Batches of Q questions of pydocs, each with N passages drawn at random from its own pool.
 
     `titles`: pydocs' passages under their titles; else its text cut into pieces as long as a document's two spans.
     """
@@ -52,13 +52,13 @@ class Source:
             PassageLists(rng.integers(passages, size=size * n, dtype=np.int32), np.arange(size + 1) * n)
             for n in (1, POOL)
         )
-        number_P = np.arange(passages, dtype=np.uint64)  # each passage and question has words of its own
+        number_P = np.arange(passages, dtype=np.uint64)  # each passage and question has its own words
         asked_n, own_n = np.arange(passages, passages + size, dtype=np.uint64), np.full(size, -1)
         unfit = between(Texts(number_P, number_P), asked_n, own_n, np.arange(size), judged.flat)
         self.pools = Pools(np.arange(size), judged, unfit, (negatives,), passages)
 
     def __call__(self, i: int) -> list[np.ndarray]:
-        """The rows of batch i, questions first; drawn again at each call as in training."""
+        """Returns the rows of batch i, questions first; drawn again at each call as in training."""
         order = examples.epoch_order(0, 0, examples.epoch_size(self.pools))
         batch = examples.draw_batch(self.pools, 0, order[i * self.questions :][: self.questions], self.draw)
         ids = question_rows(self.data, batch.queries_Q, self.form)
@@ -98,7 +98,7 @@ def ours(questions: int, own: int, titles: bool) -> Step:
 
 
 def theirs(questions: int, own: int, titles: bool, attention: str) -> Step:
-    """The published way's; its batches are padded beforehand."""
+    """The published way's update; its batches are padded in advance."""
     model, source = new_model(), Source(questions, own, titles)
     model.set_attn_implementation(attention)
     optimiser, pad = adam(model, fused=False), source.data.specials.pad

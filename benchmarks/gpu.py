@@ -1,10 +1,10 @@
-"""Pre-training steps on a GPU: tokens a second, model FLOP utilisation, hours for the papers' two runs.
+"""Pre-training steps on a GPU: tokens per second, model FLOP utilisation, hours for the papers' two runs.
 
     python -m benchmarks.gpu [--shape base] [--documents 2048] [--dropout 0.1] > benchmarks/gpu.json
 
 BERT base in bfloat16, spans and packed sentences of pydocs' real lengths; the published way (padded to 128, eager
-attention, full vocabulary) in the same autocast on the same GPU. `--shape tiny --device cpu --documents 4` tries the
-script itself. The aim: 45 % utilisation.
+attention, full vocabulary) in the same autocast on the same GPU. `--shape tiny --device cpu --documents 4` tests the
+script itself. The goal is 45 % utilisation.
 """
 
 import argparse
@@ -30,7 +30,7 @@ CHUNK = 128
 CONDENSER_TOKENS = 8 * 4.3e9
 """Eight epochs of Wikipedia and BookCorpus: 3.3 G words (BERT, section 3.1) at about 1.3 tokens each."""
 COCONDENSER_TOKENS = 8 * 3.2e6 * 2 * 128
-"""Eight epochs of MS MARCO's documents, from each two spans of 128 tokens."""
+"""Eight epochs of MS MARCO's documents, two spans of 128 tokens from each."""
 
 
 def timed(step: Step, device: str) -> Figures:
@@ -51,7 +51,7 @@ def timed(step: Step, device: str) -> Figures:
 
 
 def rates(figures: Figures, most: float | None) -> Figures:
-    """Seconds a step, tokens a second, and the utilisation where the device's operations a second are known."""
+    """Returns seconds per step, tokens per second, and the utilisation if the device's peak is known."""
     seconds = figures["seconds"]
     out = {"seconds": seconds / STEPS, "tokens_per_second": figures["tokens"] / seconds}
     return out | ({"mfu": figures["operations"] / seconds / most} if most and "operations" in figures else {})

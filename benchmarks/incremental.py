@@ -1,8 +1,8 @@
-"""What a collection that grew or changed by 1 % costs: `python -m benchmarks.incremental`.
+"""The cost of a collection that grew or changed by 1 %: `python -m benchmarks.incremental`.
 
-The first 3,000 passages of pydocs and a random 4 x 256 encoder, through the stages `encode` and `index` as a run has
-them. `encoded` is the share of the passages that are encoded again, `seconds` of both stages over those of the
-collection before it, for shards of at most 2,000 passages (pydocs) and 256 (the recipe `text`). Exit code 1 where
+The first 3,000 passages of pydocs and a random 4 x 256 encoder, through the stages `encode` and `index`, as in
+a run. `encoded` is the share of the passages that are encoded again, `seconds` of both stages over those of the
+collection before it, for shards of at most 2,000 passages (pydocs) and 256 (the recipe `text`). Exit code 1 if
 a change of neighbours encodes more than the shards that it touches.
 """
 
@@ -33,11 +33,11 @@ MOST_ANEW = {2000: 0.15, 256: 0.08}
 """Share of these passages in the shards that such a change touches, by the most passages of a shard."""
 SCATTERED = "1 % changed, here and there"
 Document = tuple[int, bool]
-"""Its number, and whether its words stand backwards: a changed one."""
+"""Its number, and whether its words are reversed, which makes it a changed one."""
 
 
 def edits(documents: int) -> Mapping[str, tuple[list[Document], list[Document]]]:
-    """(before, after) of each kind of change by a hundredth."""
+    """Returns (before, after) of each kind of change of 1 %."""
     part, middle = documents // 100, documents // 2
     every = [(d, False) for d in range(documents)]
     drawn = {int(d) for d in np.random.default_rng(0).choice(documents, part, replace=False)}
@@ -51,7 +51,7 @@ def edits(documents: int) -> Mapping[str, tuple[list[Document], list[Document]]]
 
 
 def write_collection(documents: list[Document], data: Tokens, ids: list[str], folder: Path) -> None:
-    """The collection (its passages' ids alone) and tokens of these documents."""
+    """Writes the collection (only its passages' ids) and tokens of these documents."""
     rows = [(row, back) for d, back in documents for row in range(*data.doc_offsets[d : d + 2].tolist())]
     (folder / "collection").mkdir(parents=True)
     named = [(ids[row] + ("-changed" if back else ""), "", "", "") for row, back in rows]
@@ -67,7 +67,7 @@ def write_collection(documents: list[Document], data: Tokens, ids: list[str], fo
 
 
 def build_embeddings(folder: Path, model: Path, most: int, earlier: list[Path]) -> tuple[float, float, Path]:
-    """(seconds, share of the passages encoded, embeddings)."""
+    """Returns (seconds, share of the passages that were encoded, embeddings)."""
     recipe = resolve("pydocs", [f"encode.shard_passages={most}", f"machine.token_budget={BUDGET}"])
     place = Path(tempfile.mkdtemp(dir=folder))
     works = {}

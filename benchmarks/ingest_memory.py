@@ -1,6 +1,6 @@
 """Peak memory of ingest at 1,000,000 passages over that at 100,000; below 1 GB in both.
 
-Each collection is ingested by a child process of its own.
+Each collection is ingested by its own child process.
 """
 
 import json
@@ -27,7 +27,7 @@ print(peak_bytes())
 
 
 def generate(folder: Path, passages: int) -> None:
-    """A BEIR folder of random words: four passages of 40 to 100 words to a document, a question for each 100."""
+    """Writes a BEIR folder of random words: four passages of 40 to 100 words per document, one question per 100."""
     words = random.Random(0)
     vocabulary = ["".join(words.choices("abcdefghijklmnopqrstuvwxyz", k=words.randint(2, 9))) for _ in range(20_000)]
     (folder / "qrels").mkdir(parents=True)
@@ -46,7 +46,7 @@ def generate(folder: Path, passages: int) -> None:
 
 
 def peak(passages: int) -> float:
-    """Peak resident memory in MB of a process that ingests so many passages."""
+    """Returns the peak resident memory in MB of a process that ingests `passages`."""
     with tempfile.TemporaryDirectory() as place:
         folder, out = Path(place) / "source", Path(place) / "out"
         generate(folder, passages)

@@ -16,7 +16,7 @@ ROUNDS = 40
 
 
 def looped(source: Source, vocabulary: list[str], i: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(padded ids, labels) as the published collators make them, token by token: words by their entries' text."""
+    """Returns (padded ids, labels) as the published collators build them, token by token; words by entries' text."""
     specials, ids, labels = source.data.specials, [], []
     draw = random.Random(i)
     begin_S, length_S, _ = source.draw(i)
@@ -49,7 +49,7 @@ def looped(source: Source, vocabulary: list[str], i: int) -> tuple[torch.Tensor,
 
 
 def collate() -> float:
-    """The ratio at the demo's batch of 4,096 tokens; those of smaller and larger batches are printed."""
+    """Returns the ratio at the demo's batch of 4,096 tokens; prints those of smaller and larger batches."""
     ratios = {sequences: against_loop(sequences) for sequences in (32, 64, 256)}
     text = ", ".join(f"{ratio:.1f} at {sequences} spans" for sequences, ratio in ratios.items())
     print(f"against a loop over tokens: {text}", file=sys.stderr)
@@ -72,7 +72,7 @@ def against_loop(sequences: int) -> float:
 
 
 def batches() -> Step:
-    """Makes a batch and nothing else."""
+    """Builds a batch and nothing else."""
     source = Source("spans", 32)
 
     def step(i: int) -> Figures:

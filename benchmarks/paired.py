@@ -1,10 +1,10 @@
-"""Times several ways of doing the same work, in turn, each in a process of its own.
+"""Times several ways of doing the same work, in turn, each in its own process.
 
     python -m benchmarks.paired benchmarks.steps:ours '{"shape": "mini", "kind": "spans", "sequences": 32}'
-    one such process
+    runs one such process
 
 A way is a function of keyword arguments that returns a step: step(i) does the work once and returns figures. The
-process runs step 0, 1, ... as requested, and reports each one's seconds.
+process runs steps 0, 1, ... on request, and reports the seconds of each.
 """
 
 import importlib
@@ -28,9 +28,9 @@ class Way(NamedTuple):
     """"module:name"."""
     arguments: Mapping[str, Any]
     tuned: bool
-    """In the environment of this project's own processes; else in a plain one."""
+    """Whether it runs in the environment of this project's processes; otherwise in the usual one."""
     kept: int = TRAINING
-    """Of a tuned one: what its allocator keeps (pipeline.runtime.launch)."""
+    """Memory that the allocator of a tuned process keeps (pipeline.runtime.launch)."""
 
 
 def start_way(way: Way) -> subprocess.Popen[str]:
@@ -57,7 +57,7 @@ def ask(process: subprocess.Popen[str], step: int) -> Figures:
 
 
 def interleave(ways: Mapping[str, Way], rounds: int, batches: int) -> dict[str, list[Figures]]:
-    """Each way's figures of steps 0, 1, ..., one step of each in turn; one step before that does not count.
+    """Returns each way's figures of steps 0, 1, ..., run in turn; one earlier step does not count.
 
     Step i works on batch i % `batches`.
     """
@@ -77,12 +77,12 @@ def interleave(ways: Mapping[str, Way], rounds: int, batches: int) -> dict[str, 
 
 
 def seconds(figures: list[Figures]) -> float:
-    """The median step's."""
+    """Returns the seconds of the median step."""
     return median(x["seconds"] for x in figures)
 
 
 def ratio(slow: list[Figures], fast: list[Figures]) -> float:
-    """The median of the rounds' ratios: both sides of a round met the same batch and the same load."""
+    """Returns the median of the rounds' ratios: both sides of a round have the same batch and the same load."""
     return median(a["seconds"] / b["seconds"] for a, b in zip(slow, fast, strict=True))
 
 

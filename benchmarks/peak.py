@@ -1,11 +1,11 @@
-"""A process's peak of memory."""
+"""A process's peak memory."""
 
 import re
 from pathlib import Path
 
 
 def peak_bytes() -> int:
-    """Most bytes that this process held at once (the kernel's VmHWM).
+    """Returns the most bytes that this process held at once (the kernel's VmHWM).
 
     The maximum resident set size of `getrusage` and `wait4` would count that of the process that started it, up to
     its exec.

@@ -37,7 +37,7 @@ def padded(batch: Batch, limit: int, pad: int) -> Padded:
 
 
 def published_losses(module: Any, given: Padded, skip_from: int) -> tuple[Tensor, Tensor]:
-    """(head MLM + late MLM, CLS vectors [B, D]); on CUDA in bfloat16, as this project's step."""
+    """Returns (head MLM + late MLM, CLS vectors [B, D]); on CUDA in bfloat16, as this project's step."""
     lm, head = module["lm"], module["head"]
     lm.set_attn_implementation("eager")
     mask_B11L = (1.0 - given.attention_BL[:, None, None, :]) * torch.finfo(torch.float32).min
@@ -57,7 +57,7 @@ def published_losses(module: Any, given: Padded, skip_from: int) -> tuple[Tensor
 
 
 def condenser(module: Any, given: Padded, skip_from: int, chunk: int) -> float:
-    """Gradients of Condenser's loss over the batch, added up over chunks of `chunk` sequences; returns it."""
+    """Computes gradients of Condenser's loss over the batch, in chunks of `chunk` sequences. Returns the loss."""
     total, masked = 0.0, (given.label_BL >= 0).sum()
     for part in chunks(given, chunk):
         mlm, _ = published_losses(module, part, skip_from)
@@ -68,7 +68,7 @@ def condenser(module: Any, given: Padded, skip_from: int, chunk: int) -> float:
 
 
 def cocondenser(module: Any, given: Padded, skip_from: int, chunk: int) -> float:
-    """Gradients of coCondenser's loss with a gradient cache of `chunk` spans; returns it.
+    """Computes gradients of coCondenser's loss with a gradient cache of `chunk` spans. Returns the loss.
 
     The first pass computes everything, as published. The MLM loss is weighted by each chunk's masked tokens, so that
     the result is the batch's mean; the published code averages over chunks, which costs the same.
@@ -99,7 +99,7 @@ class Filled(NamedTuple):
 
 
 def filled(ids: Ids, limit: int, pad: int) -> Filled:
-    """Rows padded to `limit`."""
+    """Returns rows padded to `limit`."""
     given = Filled(torch.full((len(ids), limit), pad), torch.zeros(len(ids), limit, dtype=torch.long))
     for i, row in enumerate(ids):
         given.ids_BL[i, : len(row)] = torch.from_numpy(row)
@@ -108,7 +108,7 @@ def filled(ids: Ids, limit: int, pad: int) -> Filled:
 
 
 def biencoder(model: Any, questions: Filled, passages: Filled) -> float:
-    """Gradients of the contrastive loss of CLS vectors, each question's first passage its positive; returns it.
+    """Computes gradients of the contrastive loss of CLS vectors. A question's first passage is positive. Returns it.
 
     All layers run at all positions, in one forward call of the questions and one of the passages.
     """

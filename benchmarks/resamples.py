@@ -1,4 +1,4 @@
-"""Bootstrap over questions: resamples kept from call to call against drawn for each (10,000 of 10,570 questions)."""
+"""Bootstrap over questions: cached resamples against resamples drawn by each call (10,000 of 10,570 questions)."""
 
 import sys
 import time
@@ -13,14 +13,14 @@ QUESTIONS, SAMPLES, COLUMNS = 10_570, 10_000, 6
 
 
 def timed(values_QC: np.ndarray) -> tuple[float, np.ndarray]:
-    """A call's seconds and its means."""
+    """Returns a call's seconds and its means."""
     started = time.perf_counter()
     means_SC = bootstrap.resampled_means(values_QC, SAMPLES, seed=0)
     return time.perf_counter() - started, means_SC
 
 
 def compare_resampling() -> float:
-    """The ratio of a call that draws (the first with these questions) to one that finds its resamples kept."""
+    """Returns the ratio of a call that draws (the first with these questions) to one with cached resamples."""
     values_QC = np.random.default_rng(0).random((QUESTIONS, COLUMNS))
     seconds = []
     for _ in range(ROUNDS):

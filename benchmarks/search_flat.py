@@ -2,7 +2,7 @@
 
 The ratio is the least of all batch sizes. FAISS is timed with its defaults, with which small batches leave BLAS, and
 with BLAS for every batch; whichever is faster counts. It holds the vectors in memory, this project maps its file.
-Seconds are the processor's, for one thread: what else runs on the machine counts less.
+Seconds are the processor's, for one thread: so other load on the machine matters less.
 """
 
 import sys
@@ -24,7 +24,7 @@ SAME = 0.999
 
 
 def write_index(folder: Path) -> None:
-    """A flat index of random passages, and questions."""
+    """Writes a flat index of random passages, and questions."""
     from pipeline.dense.index_files import flat_header, write_description
 
     rng = np.random.default_rng(0)
@@ -97,7 +97,7 @@ def compare_searches() -> float:
 
 
 def ratio(processes: dict, batch: int) -> float:
-    """Seconds of the faster FAISS over ours, the median of the rounds; the one before them says which is faster."""
+    """Returns seconds of the faster FAISS over ours, the median of the rounds; an earlier round finds the faster."""
     warm = {name: ask(process, batch)["seconds"] for name, process in processes.items()}
     best = min(("default", "blas"), key=warm.__getitem__)
     rounds = [{name: ask(processes[name], batch)["seconds"] for name in (best, "ours")} for _ in range(ROUNDS)]
@@ -108,7 +108,7 @@ def ratio(processes: dict, batch: int) -> float:
 
 
 def check_passages(folder: Path, batch: int) -> None:
-    """All must have found the same passages."""
+    """SystemExit unless all found the same passages."""
     lists = {name: np.sort(np.load(folder / f"{name}-{batch}.npy"), axis=1) for name in ("ours", "default", "blas")}
     for name in ("default", "blas"):
         same = np.mean([np.isin(a, b).mean() for a, b in zip(lists["ours"], lists[name], strict=True)])

@@ -1,11 +1,11 @@
-"""Load on `cocondenser serve-search`: how long an answer takes, and how many there are a second.
+"""Load on `cocondenser serve-search`: the time of an answer, and answers per second.
 
     python -m benchmarks.serve --store DIR
     python -m benchmarks.serve --store DIR --clients 1 --clients 32 --seconds 20 --by dense
 
-Asks `cocondenser search` one question; then starts the server, and asks it the collection's own dev and test questions
-over HTTP from this process. Each client asks its next question when it has the answer to the last one. An answer is an
-error unless it is whole and to the question. Exit code 1 where a goal is missed.
+Runs `cocondenser search` once, then starts the server and sends it the collection's dev and test questions over HTTP
+from this process. Each client sends its next question when it has the answer to the last one. An answer counts as an
+error unless it is complete and belongs to the question. Exit code 1 if a goal is missed.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ GOALS = {
     "1 client": {"p50": 30, "errors": 1},
     "32 clients": {"seconds_for_300_answers": 1, "errors": 1},
 }
-"""{what was measured: {figure: what it must be below}}, for a collection of pydocs' size: who waits longer notices."""
+"""{what was measured: {figure: its upper limit}}, for a collection of pydocs' size: users notice longer waits."""
 START_SECONDS = 300
 SECONDS_A_ROUND = 2.0
 
@@ -49,14 +49,14 @@ def main(
     k: Annotated[int, typer.Option("-k")] = 10,
     where: Annotated[str | None, typer.Option()] = None,
 ) -> None:
-    """Print a line of JSON for `cocondenser search` and for each number of clients."""
+    """Prints a line of JSON for `cocondenser search` and for each number of clients."""
     engine = newest_engine(Store(store_folder(store)), None, by)
     questions = [query.text for query in read_queries(engine.collection, ["dev", "test"])]
     random.Random(0).shuffle(questions)
     request = {"k": k, "by": by, "where": where}
     found = {"search": searched(store_folder(store), by, questions[0])}
     with served(store_folder(store), by) as port:
-        asyncio.run(load(port, 8, 3.0, questions, request))  # does not count: Java compiles as it goes
+        asyncio.run(load(port, 8, 3.0, questions, request))  # does not count: Java still compiles
         for number in clients or [1, 32]:
             name = f"{number} client{'s' * (number > 1)}"
             found[name] = asyncio.run(load(port, number, seconds, questions, request))
@@ -67,7 +67,7 @@ def main(
 
 
 def missed(found: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """A line for each goal that what was measured does not reach."""
+    """Returns a line for each goal that is missed."""
     said = []
     for name in found.keys() & GOALS.keys():
         for figure, goal in GOALS[name].items():
@@ -77,7 +77,7 @@ def missed(found: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def searched(store: Path, by: str | None, question: str) -> dict[str, float]:
-    """Figures of one `cocondenser search`."""
+    """Returns the figures of one `cocondenser search`."""
     command = [sys.executable, "-m", "flows.cli", "search", question, "--store", str(store), "--json"]
     ended = subprocess.run([*command, *(["--by", by] if by else [])], stdout=subprocess.PIPE, text=True, check=True)
     given = json.loads(ended.stdout)
@@ -86,7 +86,7 @@ def searched(store: Path, by: str | None, question: str) -> dict[str, float]:
 
 @contextmanager
 def served(store: Path, by: str | None) -> Iterator[int]:
-    """The port of a server in a process of its own."""
+    """Yields the port of a server in its own process."""
     port = free_port()
     command = [sys.executable, "-m", "flows.cli", "serve-search", "--store", str(store), "--port", str(port)]
     server = subprocess.Popen([*command, *(["--by", by] if by else [])], stderr=subprocess.DEVNULL)
@@ -113,7 +113,7 @@ def answers(port: int) -> bool:
 async def load(
     port: int, clients: int, seconds: float, questions: Sequence[str], request: dict[str, Any]
 ) -> dict[str, float]:
-    """Figures of `clients` that ask for so many seconds; milliseconds as a client sees them."""
+    """Returns the figures of `clients` that send questions for `seconds`; milliseconds as a client sees them."""
     took: list[tuple[float, float]] = []
     errors = 0
     asked = cycle(questions)
@@ -153,7 +153,7 @@ async def load(
 
 
 async def post(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, value: dict[str, Any]) -> dict[str, Any]:
-    """One request on a kept connection. By hand: a client library takes as long as the server does."""
+    """Sends one request on an open connection, without a client library, which would need as long as the server."""
     body = json.dumps(value).encode()
     head = f"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)

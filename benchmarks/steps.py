@@ -1,6 +1,6 @@
-"""What the pre-training benchmarks time: one update of Condenser or coCondenser, this project's way and the published.
+"""The update that the pre-training benchmarks time: Condenser's or coCondenser's, this project's way and the published.
 
-BERT's vocabulary of 30,522 entries with the ids, masks and lengths of pydocs, limit 128; dropout off, so that both
+BERT's vocabulary of 30,522 entries with the ids, masks and lengths of pydocs, limit 128; dropout off, so both
 ways must give the same loss.
 """
 
@@ -25,7 +25,7 @@ from pipeline.training.flops import peak
 
 VOCABULARY, LIMIT, BUDGET = 30_522, 128, 2000
 BATCHES = 4
-"""Different ones that are gone through again and again."""
+"""Number of different batches, which are repeated in turn."""
 SHAPES = {
     "mini": {"layers": 4, "hidden_size": 256, "heads": 4, "intermediate_size": 1024, "skip_from": 2},
     "tiny": {"layers": 2, "hidden_size": 32, "heads": 2, "intermediate_size": 64, "skip_from": 1},
@@ -33,11 +33,11 @@ SHAPES = {
     "minilm": {"layers": 6, "hidden_size": 384, "heads": 12, "intermediate_size": 1536, "skip_from": 3},
 }
 TOLERANCE = 2e-5
-"""Of a loss, relative: float32, added up in another order."""
+"""Relative tolerance of a loss: float32, summed in another order."""
 
 
 def new_module(shape: str, dropout: float) -> torch.nn.ModuleDict:
-    """A random BERT of that shape with a Condenser head of two layers, in training mode."""
+    """Returns a random BERT of this shape with a Condenser head of two layers, in training mode."""
     from transformers import BertConfig, BertForMaskedLM
 
     torch.manual_seed(0)
@@ -71,7 +71,7 @@ class Source:
             self.begin_N, self.length_N = cut_documents(self.data.passages.sentence_starts, edges, LIMIT - 2, 0.1, 0)
 
     def draw(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Beginning, length and number of each sequence of batch i."""
+        """Returns start, length and number of each sequence of batch i."""
         drawn = self.sequences // (2 if self.kind == "spans" else 1)
         row_S = np.random.default_rng(i).choice(len(self.begin_N), drawn, replace=False, shuffle=False)
         begin_S, length_S = self.begin_N[row_S], self.length_N[row_S]
@@ -81,7 +81,7 @@ class Source:
         return begin_S, length_S, row_S
 
     def __call__(self, i: int) -> Batch:
-        """Batch i, collated again at each call as in training."""
+        """Returns batch i, collated again at each call as in training."""
         begin_S, length_S, row_S = self.draw(i)
         data = self.data
         return masked_batch(
@@ -104,7 +104,7 @@ def ours(
     budget: int = BUDGET,
     device: str = "cpu",
 ) -> Step:
-    """This project's update: packing, losses, gradients, optimiser. On CUDA losses stay unread: no wait."""
+    """This project's update: packing, losses, gradients, optimiser. On CUDA it reads no loss, which would wait."""
     module, skip_from = new_module(shape, dropout).to(device), SHAPES[shape]["skip_from"]
     source, optimiser = Source(kind, sequences, budget, device), adam(module, fused=True)
     goal = objective("condenser")
@@ -133,7 +133,7 @@ def theirs(
     dropout: float = 0.0,
     device: str = "cpu",
 ) -> Step:
-    """The published way's, in chunks of that many sequences or for 0 in one; its batches are padded beforehand."""
+    """The published way's update, in chunks of `chunk` sequences (0: one chunk); its batches are padded in advance."""
     module, skip_from = new_module(shape, dropout).to(device), SHAPES[shape]["skip_from"]
     source, optimiser = Source(kind, sequences), adam(module, fused=False)
     batches = [source(i) for i in range(BATCHES)]
@@ -151,12 +151,12 @@ def theirs(
 
 
 def sgemm() -> Step:
-    """The machine's own product of matrices, in operations a second."""
+    """Returns the speed of the machine's own matrix product, in operations per second."""
     return lambda _: {"rate": float(peak("cpu") or 0.0)}
 
 
 def compare_steps(ways: Mapping[str, Way], rounds: int) -> dict[str, list[Figures]]:
-    """Each way's figures (`interleave`); SystemExit unless all that tell a loss gave the same first one."""
+    """Returns each way's figures (`interleave`). SystemExit unless all ways with a loss have the same first one."""
     figures = interleave(ways, rounds, BATCHES)
     first = [rows[0]["loss"] for rows in figures.values() if "loss" in rows[0]]
     if max(first) - min(first) > TOLERANCE * max(first):

@@ -16,7 +16,7 @@ ROUNDS, UPDATES = 2, 4
 
 
 def speed(ranks: int, threads: int, start: Path) -> float:
-    """Tokens a second of a short training, its first update aside."""
+    """Returns tokens per second of a short training, without its first update."""
     recipe = resolve("pydocs", [f"cocondenser.budget={UPDATES} steps"])
     machine = recipe.machine.model_copy(update={"device": "cpu", "ranks": ranks, "threads": threads})
     told: list[float] = []

@@ -2,10 +2,10 @@
 
     python -m benchmarks.zero_shot --model DIR --collection DIR --store DIR
 
-Prints a line of JSON with nDCG@10 and R@100 of both on the test questions; exit code 1 where nDCG@10 differs by more
+Prints a line of JSON with nDCG@10 and R@100 of both on the test questions; exit code 1 if nDCG@10 differs by more
 than 0.001. sentence-transformers reads title and text as one string, cuts at `--tokens`, as this project's
-`encode.passage_tokens`, and takes prompts and similarity as the model's folder says; a prompt for passages it takes by
-the name `document` alone, this project by `passage` and `corpus` too.
+`encode.passage_tokens`, and uses the prompts and the similarity of the model's folder. It knows a prompt for passages
+only by the name `document`; this project also by `passage` and `corpus`.
 """
 
 import json
@@ -32,7 +32,7 @@ from pipeline.evaluate.questions import judged_questions
 MEASURES = (nDCG @ 10, R @ 100)
 DEPTH = 100
 TOLERANCE = 0.001
-"""Of nDCG@10."""
+"""Tolerance of nDCG@10."""
 
 
 def main(
@@ -41,7 +41,7 @@ def main(
     store: Annotated[Path | None, typer.Option(help="Of this project's run.")] = None,
     tokens: Annotated[int, typer.Option(help="Of a passage, special tokens included.")] = 256,
 ) -> None:
-    """Measure both, and compare."""
+    """Measures both and compares them."""
     root = store_folder(store)
     settings = [f"encode.passage_tokens={tokens}"]
     recipe, _ = zero_shot_recipe(Store(root), model, collection, settings, name=None, cpu=True)
@@ -61,7 +61,7 @@ def main(
 
 
 def by_sentence_transformers(model: str, collection: Path, tokens: int) -> dict[str, float]:
-    """{measure: mean over the test questions}."""
+    """Returns {measure: mean over the test questions}."""
     from sentence_transformers import SentenceTransformer
 
     reader = SentenceTransformer(model, device="cpu")
@@ -75,7 +75,7 @@ def by_sentence_transformers(model: str, collection: Path, tokens: int) -> dict[
     asked = [query for query in read_queries(collection, ["test"]) if query.query_id in qrels]
     question_QD = reader.encode_query([query.text for query in asked])
     score_QP = reader.similarity(question_QD, reader.encode_document(texts, show_progress_bar=True)).numpy()
-    # By rank, as pipeline/evaluate/measures.py: of passages with one text the first is first, where providers differ.
+    # By rank, as in pipeline/evaluate/measures.py: providers order passages with equal scores differently.
     run = {
         query.query_id: {ids[row]: -float(rank) for rank, row in enumerate(np.argsort(-score_P, kind="stable")[:DEPTH])}
         for query, score_P in zip(asked, score_QP, strict=True)

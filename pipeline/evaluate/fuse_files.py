@@ -67,8 +67,8 @@ def fuse_files(
 
     If `method` or `weight` is None, the one with the best MRR@10 on `qrels` is used; without qrels, or if nothing
     relevant is found, `fusion.untuned`. Equal scores keep the order in which the files first name the passages.
-    Raises InputError as `run_files.read_run_file` does, for a duplicate passage of a question, for qrels without a question of
-    the runs, and if `out` is an input file or cannot be written.
+    Raises InputError as `run_files.read_run_file` does, for a duplicate passage of a question, for qrels without a
+    question of the runs, and if `out` is an input file or cannot be written.
     """
     _check(paths, out, qrels, weight)
     judgements = read_qrels(qrels) if qrels else {}

@@ -47,10 +47,10 @@ def labels(bm25: Path | None, names: Sequence[str], joined: Mapping[str, Sequenc
 
 
 def compared(names: Sequence[str], others: Sequence[str], joined: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
-    """Pairs of systems whose difference is worth a row.
+    """Returns the pairs of systems whose difference gets a row.
 
-    Each dense one and the one before; the last and what is made of it, or what `others` found; a fusion and its first
-    part.
+    These are each dense system and the one before it; the last one and systems built on it, or `others`; a fusion and
+    its first part.
     """
     dense = [name for name in names if name not in (*others, *joined) and is_dense(name)]
     pairs = [(after, before) for before, after in itertools.pairwise(dense)]

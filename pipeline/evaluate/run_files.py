@@ -72,8 +72,8 @@ def evaluate_files(
 
     Passages of a question are sorted by score, equal scores in the file's order (trec_eval orders them by id).
     In binary measures judgements of at least `relevance` are relevant, nDCG uses grades. Raises InputError as
-    `run_files.read_run_file` and `read_qrels` do, for a duplicate passage of a question, if no question has a relevant passage,
-    and for a run without any of the judged questions.
+    `run_files.read_run_file` and `read_qrels` do, for a duplicate passage of a question, if no question has a relevant
+    passage, and for a run without any of the judged questions.
     """
     _check(paths, qrels)
     judgements = read_qrels(qrels, "test")

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LABELS = {"model": "ready model", "pretrained": "pre-trained only", "rerank": "reranked"}
-"""{one of the flow's own runs: what tables call it}, beside BM25 (`FIRST_STAGES`) and the numbered stages (`label`)."""
+"""{one of the flow's own runs: its name in tables}; BM25 is in `FIRST_STAGES`, `label` names the numbered stages."""
 FIRST_STAGES = {"bm25": "BM25", "weights": "first stage (weights)", "run": "first stage (run file)"}
-"""By what scores the first stage's artifact holds (bm25.json)."""
+"""Names of the first stage by the kind of its scores (bm25.json)."""
 TABLE = {"RR@10": "MRR@10", "nDCG@10": "nDCG@10", "R@100": "R@100"}
-"""Measures of the short table, and what the field calls their means."""
+"""Measures of the short table, and the usual names of their means."""
 HITS = {"hits@5": "hits@5", "hits@20": "hits@20", "hits@100": "hits@100"}
 """Those of questions with answers, as the papers print them for NQ and TriviaQA."""
 
@@ -49,12 +49,12 @@ def shown_split(metrics: Mapping[str, Any]) -> str:
 
 
 def on_dev(metrics: Mapping[str, Any]) -> bool:
-    """Whether anything was measured on dev, without which nothing is chosen there."""
+    """Whether anything was measured on dev; otherwise nothing can be chosen there."""
     return "dev" in metrics["splits"]
 
 
 def default_system(metrics: Mapping[str, Any]) -> str:
-    """How a run answers by default: what was best on dev; without dev the dense run, or BM25 alone."""
+    """Returns the system that answers by default: the best one on dev; without dev the dense run, or BM25."""
     return str(metrics["winner_on_dev"] or ("bm25" if metrics["dense"] is None else "dense"))
 
 
@@ -74,7 +74,7 @@ def not_tuned(metrics: Mapping[str, Any], row: str) -> str | None:
 
 
 def way_of(metrics: Mapping[str, Any], row: str) -> str:
-    """How the fusion `row` joins its runs: `z-normalised scores, the first with weight 0.5, not tuned: ...`."""
+    """How the fusion `row` combines its runs: `z-normalised scores, the first with weight 0.5, not tuned: ...`."""
     chosen = metrics["fusion"] if row == "fusion" else metrics["fusions"][row]
     k = f" (k = {metrics['config']['reciprocal_k']:g})" if chosen["method"] == "reciprocal_rank" else ""
     why = not_tuned(metrics, row) or ("method and weight chosen on dev" if chosen["chosen_on_dev"] else "")
@@ -91,7 +91,7 @@ def tables_of(metrics: Mapping[str, Any], split: str) -> list[tuple[Systems, Map
 
 
 def headed_tables(metrics: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
-    """(heading, rows) of the short tables of the split that is shown: a row has the system's label, then each mean
+    """Returns (heading, rows) of the shown split's short tables: a row has the system's label, then each mean
     with its interval."""
     split = shown_split(metrics)
     part = metrics["splits"][split]
@@ -126,31 +126,33 @@ def all_notes(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def notes(metrics: Mapping[str, Any]) -> list[str]:
-    """What a reader of the short tables must know of what was not measured, or counts as zero; a line each."""
+    """Returns lines for readers of the short tables about what is not measured or counts as zero."""
     part = metrics["splits"][shown_split(metrics)]
     measures = [measure for _, columns in tables_of(metrics, shown_split(metrics)) for measure in columns]
-    said = shallow_notes(metrics, shown_split(metrics), measures)
+    lines = shallow_notes(metrics, shown_split(metrics), measures)
     for found in (part, part.get("answers", {})):
         for name, count in found.get("questions_without_results", {}).items():
             if count and (found is part or count != part.get("questions_without_results", {}).get(name)):
                 which = "questions" if found is part else "questions with answers, but"
-                said.append(f"{metrics['labels'][name]}: {which} without results, each counted as zero: {count:,}")
+                lines.append(f"{metrics['labels'][name]}: {which} without results, each counted as zero: {count:,}")
     if part["systems"] and part.get("questions_without_relevant"):
-        said.append(f"questions left out, for want of a relevant passage: {part['questions_without_relevant']:,}")
+        lines.append(
+            f"questions left out because they have no relevant passage: {part['questions_without_relevant']:,}"
+        )
     for name in metrics["labels"]:
         if name in {*part["systems"], *part.get("answers", part)["systems"]} and not_tuned(metrics, name):
-            said.append(f"{metrics['labels'][name]}: {way_of(metrics, name)}")
+            lines.append(f"{metrics['labels'][name]}: {way_of(metrics, name)}")
     for name, counts in metrics.get("systems", {}).items():
         for what in ("other questions", "unknown passages"):
             key = f"rows_of_{what.replace(' ', '_')}"
             if count := counts.get(key):
                 examples = first(counts.get("examples", {}).get(key, ()))
-                said.append(f"{name}: rows of {what}, left out: {count:,} of {counts['rows']:,}{examples}")
-    return said
+                lines.append(f"{name}: rows of {what}, left out: {count:,} of {counts['rows']:,}{examples}")
+    return lines
 
 
 def tables(metrics: Mapping[str, Any]) -> "list[Table]":
-    """The short tables, to be printed."""
+    """Returns the short tables, ready to print."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -167,10 +169,10 @@ def tables(metrics: Mapping[str, Any]) -> "list[Table]":
 
 
 DIFFERENCE = ("p (Holm)", "wins", "ties", "losses")
-"""What tables of differences show beside the difference itself."""
+"""Columns of tables of differences after the difference itself."""
 
 
 def difference_texts(figures: Mapping[str, float]) -> list[str]:
-    """Of {mean, low, high, p_holm, wins, ties, losses}: the difference with its interval, then DIFFERENCE."""
+    """Returns the difference with its interval, then DIFFERENCE, from {mean, low, high, p_holm, wins, ties, losses}."""
     counts = (f"{figures[key]:,}" for key in ("wins", "ties", "losses"))
     return [estimate_text(figures), p_text(figures["p_holm"]), *counts]

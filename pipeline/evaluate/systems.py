@@ -1,4 +1,4 @@
-"""Other systems' runs, which stand beside the flow's own in every table: ME-BERT, TCT-ColBERT, GAR, DPR-PAQ, ..."""
+"""Other systems' runs, which every table shows next to the flow's own: ME-BERT, TCT-ColBERT, GAR, DPR-PAQ, ..."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,11 @@ TAKEN = re.compile(
     "|".join(["bm25", *LABELS, *LABELS.values(), "pre-trained", r"stage ?\d.*", "fusion", "first stage.*"]),
     re.IGNORECASE,
 )
-"""Names that would stand for two rows of a table, the flow's labels among them."""
+"""Names that would be ambiguous in a table; the flow's labels are among them."""
 
 
 def check_names(systems: Sequence[str], fusions: Sequence[Sequence[str]]) -> None:
-    """Raises ValueError for a name that is the flow's own, and for fusions of what nobody knows."""
+    """Raises ValueError for a name of the flow's own, and for fusions of unknown systems."""
     for name in systems:
         if TAKEN.fullmatch(name):
             raise ValueError(f"systems.{name} is what the flow calls one of its own rows; choose another name")

@@ -85,7 +85,7 @@ def test_what_is_left_out_is_counted_and_changes_no_figure(collection, dense, tm
     assert metrics["systems"]["other"].items() >= {"rows": len(LINES) + len(more), **counts}.items()
     said = notes(metrics)
     assert ("other: questions without results, each counted as zero: 1" in said) == bool(missing)
-    assert "questions left out, for want of a relevant passage: 1" in said
+    assert "questions left out because they have no relevant passage: 1" in said
     assert [line for line in said if "rows of" in line] == [
         f"other: {key.replace('_', ' ')}, left out: {count} of {len(LINES) + len(more)} (first: {first})"
         for key, count in counts.items()

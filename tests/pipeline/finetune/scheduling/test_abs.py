@@ -7,7 +7,7 @@ from schedules import sizes as sizes_of
 
 from pipeline.errors import InputError
 from pipeline.finetune.scheduling import batch_search as scheduling
-from pipeline.finetune.scheduling.similarity import Sparse, dense, sparse
+from pipeline.finetune.scheduling.similarity import SparseSimilarity, dense, sparse
 
 NONE = np.zeros((0, 2), np.int64)
 
@@ -126,7 +126,7 @@ def test_over_lists_both_searches_are_the_plain_double_loop(kind, method, seed):
 def test_beams_candidates_come_only_from_the_lists():
     seen = []
 
-    class Spy(Sparse):
+    class Spy(SparseSimilarity):
         def block(self, some, others):
             seen.append((some, others))
             return super().block(some, others)
