@@ -190,7 +190,7 @@ def code() -> str:
 
 
 def libraries() -> dict[str, str]:
-    """Returns the versions of the libraries that compute a part's bytes, without build tags: some machines have no GPU."""
+    """Returns the versions of the libraries that compute a part's bytes, without build tags, which differ."""
     return {name: version.partition("+")[0] for name, version in versions.library_versions(COMPUTING).items()}
 
 

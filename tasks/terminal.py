@@ -48,11 +48,11 @@ def print_line(text: str) -> None:
 
 def print_whole(table: Table, console: Console) -> None:
     """Prints a table with all figures, even beyond the edge of a narrow terminal. Columns with a `min_width` wrap."""
-    console.print(Whole(table), crop=False)
+    console.print(UncroppedTable(table), crop=False)
 
 
 @dataclass(frozen=True)
-class Whole:
+class UncroppedTable:
     """A table that is as wide as its content."""
 
     table: Table

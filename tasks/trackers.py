@@ -158,7 +158,7 @@ def _times(known: Mapping[int, tuple[float, Any]], steps: Sequence[int]) -> dict
     return dict(zip(steps, np.interp(steps, at, [known[step][0] for step in at]).tolist(), strict=True))
 
 
-class Once:
+class SentOnce:
     """Sends each update once, also if a training was killed: `path` lists the updates that were sent."""
 
     def __init__(self, path: Path, send: Callable[[Sequence[Point]], None], at_once: int) -> None:
@@ -186,7 +186,7 @@ class WeightsAndBiases:
             os.environ.setdefault(f"WANDB_{name}_DIR", str(here))
         import wandb
 
-        self.updates, self.more = (Once(of.folder / f"wandb.{kind}", self._send, 1) for kind in ("steps", "more"))
+        self.updates, self.more = (SentOnce(of.folder / f"wandb.{kind}", self._send, 1) for kind in ("steps", "more"))
         group, _, node = of.name.rpartition("/")
         self.run = wandb.init(
             project=project,
@@ -231,7 +231,9 @@ class MLflow:
             logging.getLogger(name).setLevel(logging.WARNING)
         address, artifacts = mlflow_address(where)
         self.client = MlflowClient(tracking_uri=address)
-        self.updates, self.more = (Once(of.folder / f"mlflow.{kind}", self._send, BATCH) for kind in ("steps", "more"))
+        self.updates, self.more = (
+            SentOnce(of.folder / f"mlflow.{kind}", self._send, BATCH) for kind in ("steps", "more")
+        )
         known = of.folder / "mlflow.run"
         if known.exists():
             self.id = known.read_text()

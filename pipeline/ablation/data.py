@@ -34,7 +34,7 @@ Place = tuple[str, int | None, int]
 """Row, size and seed of a cell."""
 Kind = tuple[str, ...]
 """MEASURES (of questions with a relevant passage) or HITS (of questions with answers)."""
-Asked = Mapping[tuple[str, Kind], Sequence[str]]
+MeasuredQuestions = Mapping[tuple[str, Kind], Sequence[str]]
 """{(split, kind): its questions}."""
 
 
@@ -120,13 +120,13 @@ def known_cut(cut_at: int | None) -> dict[str, int]:
     return {} if cut_at is None else {"cut_at": cut_at}
 
 
-def measured_questions(runs: Iterable[tuple[str, RunResults]]) -> Asked:
+def measured_questions(runs: Iterable[tuple[str, RunResults]]) -> MeasuredQuestions:
     """Returns the questions on which each (split, run) was measured."""
     every = {(split, kind): of_kind(run, kind)["query_id"].tolist() for split, run in runs for kind in (MEASURES, HITS)}
     return {place: query_ids for place, query_ids in every.items() if query_ids}
 
 
-def differing(one: Asked, other: Asked) -> str | None:
+def differing(one: MeasuredQuestions, other: MeasuredQuestions) -> str | None:
     """Returns the first split with different questions; None if there is none."""
     return next((place[0] for place in {**one, **other} if one.get(place) != other.get(place)), None)
 
@@ -141,7 +141,7 @@ def collect(
     cells: list[Cell] = []
     baselines: list[dict[str, RunResults]] = []
     label = ""
-    first: Asked = {}
+    first: MeasuredQuestions = {}
     for n, cell in enumerate(config.cells):
         folders = {stage: inputs.get(f"{stage}_{n}") for stage in ("evaluate", "stage1", "attention")}
         evaluate = folders["evaluate"]
@@ -162,7 +162,7 @@ def collect(
     return AblationData(config, cells, label, same, training_questions(collection), digests)
 
 
-def _check_questions(config: AblationConfig, n: int, first: Asked, own: Asked) -> None:
+def _check_questions(config: AblationConfig, n: int, first: MeasuredQuestions, own: MeasuredQuestions) -> None:
     """Raises InputError if cell n was measured on other questions (`own`) than the `first` cell."""
     split = differing(first, own)
     if split is not None:

@@ -16,9 +16,9 @@ from pipeline.ablation.config import AblationConfig, Negatives
 from pipeline.ablation.data import (
     RUN_COLUMNS,
     AblationData,
-    Asked,
     Cell,
     Curves,
+    MeasuredQuestions,
     RunResults,
     differing,
     known_cut,
@@ -198,7 +198,7 @@ def build_data(
         for runs, drawn, inputs in zip(cells.runs, curves, cells.inputs, strict=True)
     ]
     _check_places(named, questions)
-    wanted: dict[str, Asked] = {}
+    wanted: dict[str, MeasuredQuestions] = {}
     for split, run in [*first.items(), *((split, run) for cell in built for (split, _), run in cell.runs.items())]:
         own = measured_questions([(split, run)])
         if differing(wanted.setdefault(split, own), own) is not None:

@@ -11,8 +11,8 @@ from pipeline.ablation.ablation import render
 from pipeline.ablation.config import SEEDED, UNTUNED, AblationConfig, CellConfig
 from pipeline.ablation.data import (
     AblationData,
-    Asked,
     Cell,
+    MeasuredQuestions,
     Place,
     RunResults,
     differing,
@@ -180,7 +180,7 @@ def _settings(cell: CellConfig) -> set[str]:
     return {word for word in cell.command if not word.startswith(seeds)} | {f"start: {cell.start}"}
 
 
-def _asked(part: AblationData) -> Asked:
+def _asked(part: AblationData) -> MeasuredQuestions:
     runs = [(split, run) for cell in part.cells for (split, _), run in cell.runs.items()]
     return measured_questions([*part.first_stage.items(), *runs])
 

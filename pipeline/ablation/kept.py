@@ -37,7 +37,7 @@ VALUES = [*MEASURES, *HITS]
 
 
 def write_data_file(data: AblationData, path: Path) -> None:
-    """Equal data give equal bytes, and `read_data_file` gives equal data. Raises InputError where it cannot be written."""
+    """Writes equal bytes for equal data, which `read_data_file` returns. Raises InputError if it cannot be written."""
     import pyarrow as pa
 
     cells = stored(data)

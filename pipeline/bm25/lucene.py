@@ -1,6 +1,6 @@
 """Writes, opens and searches an index with Lucene, through Anserini's Java classes.
 
-`autoclass`: the result of `pipeline.bm25.java.start_java`, which returns a Java class by name. Runs in a separate process.
+`autoclass`: the result of `java.start_java`, which returns a Java class by name. Runs in a separate process.
 """
 
 import json

@@ -100,8 +100,8 @@ def read_run_file(
     This is the only place that orders equal scores: they keep the order of the file and stay equal, so that a fusion
     gives them equal scores. All users of the rows keep their order.
 
-    Raises InputError as `run_file_rows` does, if no question is known, if more than 1 % of the rows name unknown passages, and
-    for a passage (in three columns also a rank) that appears twice under one question.
+    Raises InputError as `run_file_rows` does, if no question is known, if more than 1 % of the rows name unknown
+    passages, and for a passage (in three columns also a rank) that appears twice under one question.
     """
     counts: Counter[str] = Counter(rows=0, rows_of_other_questions=0, rows_of_unknown_passages=0)
     question_R, passage_R, score_R, line_R = array("i"), array("i"), array("d"), array("I")

@@ -65,8 +65,8 @@ def _added(out: Path) -> Path | None:
 def whole(out: Path, overwrite: bool) -> Iterator[Path]:
     """Yields a temporary folder that replaces `out` when the block ends; it is removed if the block raises.
 
-    The next export removes the files of a killed one. Raises InputError if another export writes `out`, and as `check_out`
-    does, before and after the block.
+    The next export removes the files of a killed one. Raises InputError if another export writes `out`, and as
+    `check_out` does, before and after the block.
     """
     partial, earlier = _temporary_folders(out)
     if earlier.exists() and not out.exists():  # killed between the two renames below

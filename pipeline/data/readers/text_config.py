@@ -40,7 +40,7 @@ class TextConfig(Config):
     passage_words: int = Field(ge=0)
     """Sections are cut into passages of about this many words; 0: a section is a passage."""
     questions: tuple[Kind, ...]
-    """Texts that become questions (`questions.generate_questions` describes their answers): documents' titles, sections' headings,
+    """Texts that become questions (answers: see `generate_questions`): documents' titles, sections' headings,
     sections' first sentences, random crops of passages, or several of these. Empty: no questions; the fields below are
     unused."""
     heading_words: int = Field(ge=1)

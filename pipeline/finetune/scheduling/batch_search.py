@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.finetune.scheduling.similarity import Similarity, Sparse
+from pipeline.finetune.scheduling.similarity import Similarity, SparseSimilarity
 
 HIDDEN = 1 << 60
 """Subtracted from the sum of a pair that cannot be swapped in; larger than any sum."""
@@ -77,7 +77,7 @@ def beam(width: int) -> Improve:
     """
 
     def improve(similarity: Similarity, sums_N: np.ndarray, batch_B: np.ndarray) -> np.ndarray:
-        if not isinstance(similarity, Sparse):
+        if not isinstance(similarity, SparseSimilarity):
             raise TypeError("beam search needs candidate lists")
         batch_B = batch_B.copy()
         while True:

@@ -66,7 +66,7 @@ class Similarity(Protocol):
 
 
 @dataclass(frozen=True)
-class Dense:
+class DenseSimilarity:
     """All similarities: 4 N^2 bytes."""
 
     values_NN: np.ndarray
@@ -84,7 +84,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Sparse:
+class SparseSimilarity:
     """The similarities of candidate lists: 8 bytes each, at most 400 N with lists of 100."""
 
     columns: np.ndarray
@@ -112,7 +112,7 @@ class Sparse:
         return values_AB
 
 
-def dense(scores_NN: np.ndarray, judged_E2: np.ndarray) -> Dense:
+def dense(scores_NN: np.ndarray, judged_E2: np.ndarray) -> DenseSimilarity:
     """Builds all similarities from sim(q_i, p_j) = scores_NN[i, j]. Entries (i, j) of `judged_E2` do not count."""
     steps, n = grid(scores_NN), len(scores_NN)
     values_NN = np.empty((n, n), np.int32)
@@ -124,10 +124,10 @@ def dense(scores_NN: np.ndarray, judged_E2: np.ndarray) -> Dense:
     for here, there in combinations_with_replacement(blocks, 2):
         values_NN[here, there] += values_NN[there, here].T
         values_NN[there, here] = values_NN[here, there].T
-    return Dense(values_NN, steps)
+    return DenseSimilarity(values_NN, steps)
 
 
-def sparse(rows: Rows, n: int, judged_E2: np.ndarray) -> Sparse:
+def sparse(rows: Rows, n: int, judged_E2: np.ndarray) -> SparseSimilarity:
     """Builds the similarities of candidate lists. A pair's own passage and judged passages do not count.
 
     Of duplicate rows, the first counts.
@@ -148,7 +148,7 @@ def sparse(rows: Rows, n: int, judged_E2: np.ndarray) -> Sparse:
     del key_R, score_R
     both = (one_way + one_way.T).tocsr()
     both.sort_indices()
-    return Sparse(both.indices, both.data, both.indptr, steps)
+    return SparseSimilarity(both.indices, both.data, both.indptr, steps)
 
 
 def nearest_neighbours(questions_ND: np.ndarray, passages_ND: np.ndarray, depth: int) -> Rows:
