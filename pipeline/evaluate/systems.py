@@ -64,11 +64,11 @@ def read_systems(
     passage_ids: "pyarrow.Array",
     progress: Progress,
 ) -> tuple[dict[str, dict[str, "Run"]], dict[str, dict[str, Any]]]:
-    """({split: {system: its run}}, {system: counts of its file's rows, and the first `examples` of what is left out}),
-    systems by their names' order.
+    """Returns ({split: {system: its run}}, {system: counts of its file's rows, and first `examples` of what is left out}),
+    with systems in the order of names.
 
-    Each file is read once. `query_ids`: the questions of each split that count. A system stands in those splits alone
-    that its file has rows of. Raises InputError as `run_files.read_run_file` does.
+    Each file is read once. `query_ids`: the counted questions of each split. A system is only in the splits of which
+    its file has rows. Raises InputError as `run_files.read_run_file` does.
     """
     found: dict[str, dict[str, Run]] = {split: {} for split in query_ids}
     counts: dict[str, dict[str, Any]] = {}

@@ -41,7 +41,7 @@ class Rows(NamedTuple):
 
     @property
     def padding(self) -> int:
-        """Number of padded rows, which attention computes in vain."""
+        """Number of padded rows, whose attention is computed but unused."""
         return 0 if self.pad_P is None else len(self.pad_P) - self.size
 
 
@@ -56,7 +56,7 @@ def packed_rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | No
     if (width_B > count_B).any():
         padded_B = width_B.cumsum() - width_B
         column_P = np.arange(width_B.sum()) - padded_B.repeat(width_B)
-        # A sequence without a row copies its neighbour's; its attention is computed in vain.
+        # A sequence without a row copies its neighbour's; its attention is computed but unused.
         last_P = np.maximum(count_B - 1, 0).repeat(width_B)
         pad_P = np.minimum(edges[:-1].repeat(width_B) + np.minimum(column_P, last_P), edges[-1] - 1)
         real_R = np.arange(edges[-1]) + (padded_B - edges[:-1]).repeat(count_B)
