@@ -79,8 +79,8 @@ def build_embeddings(folder: Path, model: Path, most: int, earlier: list[Path]) 
     index(recipe.index, folder / "collection", place / "encode", works["index"])
     spent = time.perf_counter() - started
     known = {shard["key"] for path in earlier for shard in shards(path)}
-    made = shards(place / "encode")
-    again = sum(shard["rows"] for shard in made if shard["key"] not in known) / sum(shard["rows"] for shard in made)
+    after = shards(place / "encode")
+    again = sum(shard["rows"] for shard in after if shard["key"] not in known) / sum(shard["rows"] for shard in after)
     return spent, again, place / "encode"
 
 

@@ -52,8 +52,8 @@ def peak(passages: int) -> float:
         generate(folder, passages)
         out.mkdir()
         command = [sys.executable, "-c", CHILD, str(folder), str(out)]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        return int(said.split()[-1]) / 2**20
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return int(output.split()[-1]) / 2**20
 
 
 def compare_ingest() -> float:

@@ -34,8 +34,8 @@ def write_index(folder: Path) -> None:
     index.mkdir()
     (index / "index").write_bytes(flat_header(DIMENSION, PASSAGES) + vectors_ND.tobytes())
     longest = float(np.linalg.norm(vectors_ND.astype(np.float64), axis=1).max())
-    said = {"kind": "flat", "passages": PASSAGES, "dimension": DIMENSION, "longest": longest, "model": ""}
-    write_description(index, said)
+    description = {"kind": "flat", "passages": PASSAGES, "dimension": DIMENSION, "longest": longest, "model": ""}
+    write_description(index, description)
 
 
 def ours(folder: str) -> Step:
@@ -45,10 +45,10 @@ def ours(folder: str) -> Step:
     index, questions_QD = open_index(Path(folder, "ours")), np.load(Path(folder, "questions.npy"))
 
     def step(batch: int) -> Figures:
-        begun = time.process_time()
+        started_at = time.process_time()
         for _ in range(REPEATS[batch]):
             rows_QK, _ = top_k(questions_QD[:batch], index, K)
-        seconds = time.process_time() - begun
+        seconds = time.process_time() - started_at
         np.save(Path(folder, f"ours-{batch}.npy"), rows_QK)
         return {"seconds": seconds}
 
@@ -65,10 +65,10 @@ def flat(folder: str, always_blas: bool) -> Step:
     name = "blas" if always_blas else "default"
 
     def step(batch: int) -> Figures:
-        begun = time.process_time()
+        started_at = time.process_time()
         for _ in range(REPEATS[batch]):
             _, rows_QK = index.search(questions_QD[:batch], K)
-        seconds = time.process_time() - begun
+        seconds = time.process_time() - started_at
         np.save(Path(folder, f"{name}-{batch}.npy"), rows_QK)
         return {"seconds": seconds}
 

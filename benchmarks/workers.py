@@ -19,7 +19,7 @@ def speed(ranks: int, threads: int, start: Path) -> float:
     """Returns tokens per second of a short training, without its first update."""
     recipe = resolve("pydocs", [f"cocondenser.budget={UPDATES} steps"])
     machine = recipe.machine.model_copy(update={"device": "cpu", "ranks": ranks, "threads": threads})
-    told: list[float] = []
+    speeds: list[float] = []
     with tempfile.TemporaryDirectory() as place:
         arguments = {
             "prepare": "pipeline.pretrain.cocondenser:prepare_cocondenser",
@@ -34,11 +34,11 @@ def speed(ranks: int, threads: int, start: Path) -> float:
 
         def progress(done: int, total: int | None, unit: str, numbers: object = None) -> None:
             if done > 1 and isinstance(numbers, dict):
-                told.append(numbers["tokens_per_second"])
+                speeds.append(numbers["tokens_per_second"])
 
         function = "pipeline.pretrain.train:train_objective"
         launch(function, arguments, machine, progress, Path(place) / "checkpoints")
-    return median(told)
+    return median(speeds)
 
 
 def compare_workers() -> float:

@@ -42,7 +42,7 @@ EARLIER = 32
 @task(cache_policy=NO_CACHE, persist_result=False, task_run_name="{order.node.name}")
 def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
     """The artifact of a node, from the store or built now. The state's name is Cached if the store had it."""
-    begun, node, store, entry = time.monotonic(), order.node, Store(order.store), STAGES[order.node.stage]
+    started_at, node, store, entry = time.monotonic(), order.node, Store(order.store), STAGES[order.node.stage]
     request = Request(
         key_of(store, node.stage, node.config, inputs, node.shared),
         node=node.name,
@@ -65,7 +65,7 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
             return with_notices(entry.notices, metrics)
 
     built = store.build(request, make, hooks(order, clock))
-    report_artifact(node, built, begun, order.width)
+    report_artifact(node, built, started_at, order.width)
     return Completed(name="Cached" if built.hit else "Completed", message=built.ref.digest, data=built.ref)
 
 
@@ -120,16 +120,16 @@ def hooks(order: Order, clock: Clock) -> Hooks:
     return Hooks(on_wait=wait_for, on_damage=damaged, gpus=held, clock=clock)
 
 
-def report_artifact(node: Node, built: Built, begun: float, width: int) -> None:
-    """Reports a node's artifact in the log, the terminal and the page. `begun`: start time of the monotonic clock."""
+def report_artifact(node: Node, built: Built, started_at: float, width: int) -> None:
+    """Reports a node's artifact in the log, the terminal and the page. `started_at`: by the monotonic clock."""
     how = "kept from older code" if built.kept else "cached" if built.hit else "built"
-    took = duration(time.monotonic() - begun)
+    took = duration(time.monotonic() - started_at)
     get_run_logger().info("%s %s in %s: %s", node.name, how, took, built.ref.digest)
     colour = "cyan" if built.hit else "green"
     print_line(f"  {node.name:<{width}} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
     for line in read_notices(built.ref.metrics):
         report_line(f"{node.name}: {line}")
-    page.best_effort(page.show_metrics, node.name, built.ref, how, begun)
+    page.best_effort(page.show_metrics, node.name, built.ref, how, started_at)
     page.best_effort(page.show_loss, node.name, built.ref.path)
     page.best_effort(page.show_pictures, node.name, built.ref.path)
 
@@ -137,14 +137,14 @@ def report_artifact(node: Node, built: Built, begun: float, width: int) -> None:
 def earlier(store: Store, key: Key, since: datetime | None) -> list[Path]:
     """Returns complete artifacts that the code of `key` built from any input, newest first; none older than `since`."""
     same = (key.code, *key.equivalent.code)
-    made = (
+    artifacts_of_code = (
         record
         for record in store.records(key.stage)
         if (record.code in same or code_hash(record.code) in same)
         and (record.libraries, record.kept_from) == (key.libraries, None)
         and (since is None or dates.age(record.created) >= (True, since))
     )
-    return [store.ref(record).path for record in islice(made, EARLIER) if store.problem(record) is None]
+    return [store.ref(record).path for record in islice(artifacts_of_code, EARLIER) if store.problem(record) is None]
 
 
 def report_line(text: str) -> None:

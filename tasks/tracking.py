@@ -87,14 +87,14 @@ def is_address(where: str) -> bool:
 
 def missing(tracking: Tracking) -> list[str]:
     """Returns a line for each package that a field needs and that is not installed."""
-    asked = {
+    packages = {
         "tensorboard": (tracking.tensorboard, "TensorBoard", "tensorboard", "false"),
         "wandb": (tracking.wandb, "Weights & Biases", "'cocondenser[tracking]'", "null"),
         "mlflow": (tracking.mlflow, "MLflow", "'cocondenser[tracking]'", "null"),
     }
     return [
         f"tracking.{package}: {name} is not installed: pip install {what}, or set it to {off}"
-        for package, (wanted, name, what, off) in asked.items()
+        for package, (wanted, name, what, off) in packages.items()
         if wanted and not installed(package)
     ]
 
@@ -130,20 +130,20 @@ def tracked_progress(
     def progress(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
         if not numbers or "learning_rate" not in numbers:
             return
-        if not begun:
-            begun.append(True)
+        if not started:
+            started.append(True)
             followers.extend(_best_effort(begin) or [])
         figures = {name: value for name, value in numbers.items() if name not in UNTRACKED}
         for follower in followers:
             follower.add(int(numbers["step"]), figures)
 
-    begun: list[bool] = []
+    started: list[bool] = []
     failed = True
     try:
         yield progress
         failed = False
-        rows, more = _best_effort(lambda: finished(out, stage, bool(begun))) or ([], [])
-        if more and not begun:
+        rows, more = _best_effort(lambda: finished(out, stage, bool(started))) or ([], [])
+        if more and not started:
             followers.extend(_best_effort(begin) or [])
         for follower in followers:
             follower.complete(rows, more)

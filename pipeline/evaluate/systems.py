@@ -64,7 +64,7 @@ def read_systems(
     passage_ids: "pyarrow.Array",
     progress: Progress,
 ) -> tuple[dict[str, dict[str, "Run"]], dict[str, dict[str, Any]]]:
-    """Returns ({split: {system: its run}}, {system: counts of its file's rows, and first `examples` of what is left out}),
+    """Returns ({split: {system: its run}}, {system: counts of its file's rows, and first `examples` left out}),
     with systems in the order of names.
 
     Each file is read once. `query_ids`: the counted questions of each split. A system is only in the splits of which

@@ -58,10 +58,10 @@ def train_encoders(
     edges = examples.batches(size, settings.batch_queries)
     epoch_steps = len(edges) - 1
     draw = examples.Draw(settings.negatives_per_query, settings.positives_considered, settings.seed)
-    judge = None
+    validator = None
     if "candidates" in files:
         candidates = Candidates(**np.load(files["candidates"]))
-        judge = Validator(
+        validator = Validator(
             towers, candidates, data, form, settings.passage_tokens, machine_settings.token_budget, Path(checkpoints)
         )
 
@@ -93,9 +93,9 @@ def train_encoders(
             machine_settings.checkpoint_minutes,
             progress,
             device,
-            before=loop.between_epochs(judge.after if judge else None, epoch_steps),
+            before=loop.between_epochs(validator.after if validator else None, epoch_steps),
         )
-    validated = judge.last(settings.epochs, steps, settings.validation.keep) if judge else {}
+    validated = validator.last(settings.epochs, steps, settings.validation.keep) if validator else {}
     room = encoder_settings.question_tokens - 2 - len(form.before_question)
     cut = {
         "questions_cut": int((data.queries.lengths[pools.queries] > room).sum()),
@@ -103,7 +103,7 @@ def train_encoders(
     }
     if rank() == 0:
         write_checkpoint(Path(out), towers, encoder_settings, Path(start), history)
-        tables = {"validation": judge.rows if judge else [], "schedule": orders.hardness(schedule)}
+        tables = {"validation": validator.rows if validator else [], "schedule": orders.hardness(schedule)}
         for name, rows in tables.items():
             if rows:
                 write_parquet(pa.Table.from_pylist(rows), Path(out) / f"{name}.parquet")
