@@ -29,7 +29,7 @@ def code_version(
 
     Files are named from the folder that holds the package (`pipeline/negatives/mine.py`). What counts as an import:
     - every import statement, inside functions too, and the parent packages of the module;
-    - a string that names a module, as child processes receive one (`"pipeline.pretrain.condenser:train"`);
+    - a string that names a module, as child processes receive one (`"pipeline.pretrain.train:train_objective"`);
     - a string that begins a module's name (`f"pipeline.data.readers.{name}"`): all modules of that package.
     Other files in the folder of a package's `__init__.py`, such as templates, belong to the package.
     Raises `StoreError` for a file that is not valid Python.
