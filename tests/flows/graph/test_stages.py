@@ -71,7 +71,7 @@ ENTRY = """
     ),
 }
 """
-NODE = '    ingest = node("ingest", "ingest", r.ingest)\n'
+NODE = '    ingest = graph.add("ingest", "ingest", recipe.ingest)\n'
 SECTION = "\nletters:\n  letter: e\n  least: 1\n"
 
 
@@ -130,7 +130,7 @@ def code(tmp_path: Path) -> Path:
     (folder / "pipeline" / "letters.py").write_text(MODULE)
     stages = folder / "tasks" / "stages.py"
     stages.write_text(stages.read_text().removesuffix("\n}\n") + ENTRY)
-    own = '    node("letters", "letters", r.section("letters"), collection=ingest)\n'
+    own = '    graph.add("letters", "letters", recipe.section("letters"), collection=ingest)\n'
     replaced(folder / "flows" / "dag.py", NODE, NODE + own)
     base = folder / "flows" / "recipes" / "base.yaml"
     base.write_text(base.read_text() + SECTION)
