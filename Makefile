@@ -9,13 +9,9 @@ INSTALL := $(PIP) install --quiet --constraint constraints.txt
 # Whole files of tests go to one of two processes: tests/conftest.py says which go together.
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 # These files still have words of the table in CONTRIBUTING.md. Fix them, then remove them here.
-UNREAD := $(addprefix flows/,ablations/file.py recipes/recipe.py recipes/yaml_layers.py sentences/recipe.py) \
-	$(addprefix pipeline/,evaluate/rows.py evaluate/short_tables.py evaluate/systems.py export/README.md.jinja) \
-	$(addprefix pipeline/,modeling/packing.py negatives/page.py paths.py report/ablation.html report/negatives.html) \
-	$(addprefix tasks/,keys.py lineage.py locks.py printable.py ray_cluster.py ray_shards.py stages.py) \
-	$(addprefix tasks/,terminal.py trackers.py tracking.py) \
-	$(addprefix tests/pipeline/,data/test_where.py evaluate/test_evaluate.py evaluate/test_evaluate_input.py) \
-	tests/pipeline/report/test_rows.py
+UNREAD := $(addprefix pipeline/,evaluate/short_tables.py export/README.md.jinja negatives/page.py) \
+	pipeline/report/ablation.html pipeline/report/negatives.html \
+	$(addprefix tests/pipeline/,data/test_where.py evaluate/test_evaluate.py report/test_rows.py)
 TORCH := $(shell grep '^torch==' constraints.txt)
 
 .PHONY: demo up test test-slow coverage check bench equivalent format clean help
