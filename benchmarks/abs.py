@@ -27,9 +27,9 @@ CHILD = """
 import sys
 from pathlib import Path
 from benchmarks.peak import peak_bytes
-from pipeline.finetune.scheduling.process import run
+from pipeline.finetune.scheduling.process import search_batches
 
-run(Path(sys.argv[1]))
+search_batches(Path(sys.argv[1]))
 print(peak_bytes())
 """
 

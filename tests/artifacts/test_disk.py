@@ -70,7 +70,7 @@ def test_words_that_do_not_say_so_on_a_full_disk(store, key, monkeypatch, error)
 def test_a_disk_that_fills_while_the_store_files(store, key, writes, monkeypatch, call):
     """`call`: the manifest, the folder's names, the record."""
     store.prepare()
-    names = ["write", "sync", "write"]
+    names = ["write_file", "sync", "write_file"]
     whole = getattr(files, names[call])
     left = [1 if call == 2 else 0]
 

@@ -329,9 +329,9 @@ def test_a_killed_run_keeps_nothing(store, three, key, writes, python):
     script = """
         import sys, time
         from pathlib import Path
-        from artifacts.live import live
+        from artifacts.live import protect_from_gc
         from artifacts.store import Request, Store
-        with live(Store(Path(sys.argv[1])), "tiny"):
+        with protect_from_gc(Store(Path(sys.argv[1])), "tiny"):
             print(flush=True)
             time.sleep(60)
     """

@@ -220,7 +220,7 @@ COMMIT = """
         return call
 
     def make(out, checkpoints):
-        for owner, names in ((files, ("write", "sync", "sha256")), (Path, ("rename", "chmod", "replace"))):
+        for owner, names in ((files, ("write_file", "sync", "sha256")), (Path, ("rename", "chmod", "replace"))):
             for name in names:
                 setattr(owner, name, deadly(getattr(owner, name)))
         (out / "model.bin").write_text("model")

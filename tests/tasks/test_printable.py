@@ -145,7 +145,7 @@ SAYS = r"""
 import sys, warnings
 from flows.cli.main import app, main
 from flows.cli.options import out, terminal, print_json, warn, fail
-from tasks.terminal import bar, say, shown_in
+from tasks.terminal import bar, print_line, shown_in
 
 def command():
     out.print("a − b ✓ … α 中")
@@ -154,7 +154,7 @@ def command():
     warnings.warn("− \x1b[2J")
     with shown_in(terminal), bar("stage1") as progress:
         progress(1, 2, "updates", {"loss": 1.0})
-        say("· ✓")
+        print_line("· ✓")
     raise ValueError("caf\udce9 − \x1b[2J")
 
 main(command)

@@ -230,7 +230,7 @@ def test_the_seconds_are_the_stages_own_work(store: Store, machine: Machine, mon
 
     monkeypatch.setitem(STAGES, "letter", Stage(works, gpu=True))
     monkeypatch.setattr("tasks.run.turn_on_gpus", turn)
-    monkeypatch.setattr("tasks.run.tracking.live", live)
+    monkeypatch.setattr("tasks.run.tracking.tracked_progress", live)
     ref = run(order(store, machine, "a"), {"before": None}).result()
     assert 0.1 <= store.record(ref.key).seconds < 3.0  # type: ignore[union-attr]
 

@@ -166,7 +166,7 @@ def test_validation_after_each_epoch(world, work, inline, loss):
 def test_the_best_epoch_is_kept(world, work, inline, monkeypatch):
     """At a rate that ruins the model after its first epoch; figures as the judge gives them."""
     figures = iter([0.5, 0.9, 0.9, 0.1])
-    monkeypatch.setattr("pipeline.finetune.validator.Judge.measure", lambda self: next(figures))
+    monkeypatch.setattr("pipeline.finetune.validator.Validator.measure", lambda self: next(figures))
     validation = ValidationConfig(questions=12, candidates=10, keep="best")
     metrics, best = train(world, work("best"), epochs=4, validation=validation)
     assert (metrics["dev_RR@10"], metrics["dev_epoch"]) == (0.9, 2)

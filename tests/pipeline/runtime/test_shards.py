@@ -107,7 +107,7 @@ def test_a_worker_leaves_its_parents_exit_alone(tmp_path):
         "threading._register_atexit(lambda: 1 / (os.getpid() == parent))\n"
         "make = lambda start, stop, tick: np.arange(start, stop)\n"
         "said = {'unit': 'things', 'progress': lambda *a: None}\n"
-        "shards.build(Path(sys.argv[1]), [(0, 2)], make, device='cpu', workers=1, **said)\n"
+        "shards.build_shards(Path(sys.argv[1]), [(0, 2)], make, device='cpu', workers=1, **said)\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     assert whole(tmp_path) == [0, 1]
