@@ -46,7 +46,7 @@ app = typer.Typer(
     epilog="Example: [bold]cocondenser run pydocs-small[/bold]",
 )
 EXAMPLES: dict[Callable[..., None], str] = {
-    run: "run pydocs-small --set cocondenser.budget='1 tokens'e6 --until stage1",
+    run: "run pydocs-small --set cocondenser.budget='1_000_000 tokens' --until stage1",
     update: "update text",
     runs: "runs --recipe pydocs-small",
     compare: "compare pydocs-small text --measure nDCG@10",
