@@ -8,9 +8,9 @@ import pandas
 import pytest
 import small
 import torch
-from machines import SINGLE, make_machine
+from machines import make_machine
+from pretrained import MACHINE, pretrain, weights
 from pydantic import ValidationError
-from safetensors.torch import load_file
 
 from pipeline.errors import InputError
 from pipeline.modeling.bert import backbone
@@ -23,31 +23,18 @@ from pipeline.pretrain.cocondenser import (
     pair_drawer,
 )
 from pipeline.pretrain.condenser import CondenserConfig
-from pipeline.pretrain.train import train_objective as pretrain
 from pipeline.runtime import ranks as distributed
 from pipeline.runtime.checkpoints import saved_steps
 from pipeline.runtime.work import Work, silent
 from pipeline.tokenization.token_files import Tokens
 
-MACHINE = {**SINGLE, "gradient_cache_chunk": 5}
 MOMENTS = 4
 
 
 def prepare(folder: Path, dropout: float) -> tuple[Path, Path]:
     """(tokens, a checkpoint with a head)."""
     tokens, start = small.make(folder, dropout=dropout)
-    pretrain(
-        prepare="pipeline.pretrain.condenser:prepare_condenser",
-        progress=silent,
-        device="cpu",
-        config=CondenserConfig(**{**small.CONDENSER, "budget": None}).model_dump(mode="json"),
-        tokens=str(tokens),
-        start=str(start),
-        tokenizer=str(start),
-        out=str(folder / "condenser"),
-        checkpoints=str(folder / "checkpoints"),
-        machine=MACHINE,
-    )
+    pretrain(CondenserConfig(**{**small.CONDENSER, "budget": None}), (tokens, start), folder / "condenser")
     return tokens, folder / "condenser"
 
 
@@ -58,24 +45,7 @@ def given(tmp_path_factory):
 
 def run(given, out: Path, start: Path | None = None, machine: dict | None = None, progress=silent, **fields):
     """The training in this process; returns its metrics."""
-    config = CocondenserConfig(**{**small.COCONDENSER, **fields})
-    return pretrain(
-        prepare="pipeline.pretrain.cocondenser:prepare_cocondenser",
-        progress=progress,
-        device="cpu",
-        config=config.model_dump(mode="json"),
-        tokens=str(given[0]),
-        start=str(config.checkpoint or start or given[1]),
-        tokenizer=str(given[1]),
-        out=str(out),
-        checkpoints=str(out.with_suffix(".checkpoints")),
-        machine={**MACHINE, **(machine or {})},
-    )
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    head = {f"head.{name}": x for name, x in load_file(folder / "head.safetensors").items()}
-    return load_file(folder / "model.safetensors") | head
+    return pretrain(CocondenserConfig(**{**small.COCONDENSER, **fields}), given, out, start, machine, progress)
 
 
 def history(folder: Path) -> pandas.DataFrame:

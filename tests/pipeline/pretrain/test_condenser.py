@@ -6,17 +6,15 @@ import pandas
 import pytest
 import small
 import torch
-from machines import SINGLE, make_machine
+from machines import make_machine
+from pretrained import MACHINE, pretrain, weights
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM
 
 from pipeline.errors import InputError
 from pipeline.pretrain.condenser import CondenserConfig, condenser, missing
-from pipeline.pretrain.train import train_objective as pretrain
 from pipeline.runtime.work import Work, silent
-
-MACHINE = {**SINGLE, "gradient_cache_chunk": 5}
 
 
 @pytest.fixture(scope="module")
@@ -26,25 +24,7 @@ def given(tmp_path_factory):
 
 def run(given, out: Path, start: Path | None = None, machine: dict | None = None, **fields):
     """The training in this process; returns its metrics."""
-    tokens, first = given
-    config = CondenserConfig(**{**small.CONDENSER, **fields})
-    return pretrain(
-        prepare="pipeline.pretrain.condenser:prepare_condenser",
-        progress=silent,
-        device="cpu",
-        config=config.model_dump(mode="json"),
-        tokens=str(tokens),
-        start=str(config.checkpoint or start or first),
-        tokenizer=str(first),
-        out=str(out),
-        checkpoints=str(out.with_suffix(".checkpoints")),
-        machine={**MACHINE, **(machine or {})},
-    )
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    head = {f"head.{name}": x for name, x in load_file(folder / "head.safetensors").items()}
-    return load_file(folder / "model.safetensors") | head
+    return pretrain(CondenserConfig(**{**small.CONDENSER, **fields}), given, out, start, machine)
 
 
 def test_trains_and_loads_as_a_plain_model(given, tmp_path):

@@ -9,7 +9,8 @@ import pandas
 import pytest
 import small
 import torch
-from machines import SINGLE, make_machine
+from machines import make_machine
+from pretrained import MACHINE, pretrain
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from torch import nn
@@ -23,11 +24,9 @@ from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.pretrain.inverse_cloze import IctConfig, check_ict, ict, missing
 from pipeline.pretrain.objectives import objective
 from pipeline.pretrain.segments import pairs, usable
-from pipeline.pretrain.train import train_objective as pretrain
 from pipeline.runtime.work import Work, silent
 from pipeline.tokenization.token_files import Tokens
 
-MACHINE = {**SINGLE, "gradient_cache_chunk": 5}
 ICT = {
     "budget": "4 steps",
     "corpus": "collection",
@@ -58,19 +57,7 @@ def plain(tmp_path_factory):
 
 def run(given, out: Path, machine: dict | None = None, **fields):
     """The training in this process; returns its metrics."""
-    config = IctConfig(**{**ICT, **fields})
-    return pretrain(
-        prepare="pipeline.pretrain.inverse_cloze:prepare_ict",
-        progress=silent,
-        device="cpu",
-        config=config.model_dump(mode="json"),
-        tokens=str(given[0]),
-        start=str(config.checkpoint or given[1]),
-        tokenizer=str(given[1]),
-        out=str(out),
-        checkpoints=str(out.with_suffix(".checkpoints")),
-        machine={**MACHINE, **(machine or {})},
-    )
+    return pretrain(IctConfig(**{**ICT, **fields}), given, out, machine=machine)
 
 
 def launched(given, out: Path, ranks: int, progress=silent, minutes: float = 60, **fields):
@@ -227,32 +214,10 @@ def test_the_start_passes_through_with_what_it_holds(given, tmp_path):
 def test_condenser_and_cocondenser_let_a_model_through(given, tmp_path):
     """So are the papers' rows of BERT and ICT: fine-tuning starts from the start's weights."""
     run(given, tmp_path / "ict", budget="3 steps")
-    pretrain(
-        prepare="pipeline.pretrain.condenser:prepare_condenser",
-        progress=silent,
-        device="cpu",
-        config=CondenserConfig(
-            **{**small.CONDENSER, "objective": "mlm", "head_layers": 0, "budget": None}
-        ).model_dump(),
-        tokens=str(given[0]),
-        start=str(tmp_path / "ict"),
-        tokenizer=str(tmp_path / "ict"),
-        out=str(tmp_path / "condenser"),
-        checkpoints=str(tmp_path / "checkpoints"),
-        machine=MACHINE,
-    )
-    pretrain(
-        prepare="pipeline.pretrain.cocondenser:prepare_cocondenser",
-        progress=silent,
-        device="cpu",
-        config=CocondenserConfig(**{**small.COCONDENSER, "budget": None}).model_dump(),
-        tokens=str(given[0]),
-        start=str(tmp_path / "condenser"),
-        tokenizer=str(tmp_path / "condenser"),
-        out=str(tmp_path / "out"),
-        checkpoints=str(tmp_path / "checkpoints"),
-        machine=MACHINE,
-    )
+    mlm = CondenserConfig(**{**small.CONDENSER, "objective": "mlm", "head_layers": 0, "budget": None})
+    pretrain(mlm, (given[0], tmp_path / "ict"), tmp_path / "condenser")
+    passes = CocondenserConfig(**{**small.COCONDENSER, "budget": None})
+    pretrain(passes, (given[0], tmp_path / "condenser"), tmp_path / "out")
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (
         tmp_path / "ict" / "model.safetensors"
     ).read_bytes()

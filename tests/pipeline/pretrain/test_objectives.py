@@ -9,6 +9,7 @@ import pytest
 import small
 import torch
 from machines import make_machine
+from pretrained import pretrain
 from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
@@ -18,8 +19,6 @@ from pipeline.modeling import bert
 from pipeline.pretrain import masking
 from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.pretrain.objectives import objective, retromae
-from pipeline.pretrain.train import train_objective as pretrain
-from pipeline.runtime.work import silent
 from pipeline.tokenization.token_files import Ragged, Specials
 from pipeline.training.loop import seed_dropout
 
@@ -118,19 +117,10 @@ def test_the_decoder_sees_half_of_the_others():
 def test_an_objective_trains_in_the_stage(tmp_path, name, layers, losses):
     tokens, start = small.make(tmp_path)
     config = CondenserConfig(**{**small.CONDENSER, "objective": name, "head_layers": layers, "budget": "60 steps"})
-    arguments = {"tokens": str(tokens), "tokenizer": str(start), "checkpoints": str(tmp_path / "checkpoints")}
+    machine = make_machine(token_budget=150).model_dump(mode="json")
 
-    def train(config, start, out):
-        machine = make_machine(token_budget=150).model_dump(mode="json")
-        given = {"config": config.model_dump(mode="json"), "start": str(start), "out": str(tmp_path / out)}
-        return pretrain(
-            prepare="pipeline.pretrain.condenser:prepare_condenser",
-            progress=silent,
-            device="cpu",
-            machine=machine,
-            **arguments,
-            **given,
-        )
+    def train(config, checkpoint, out):
+        return pretrain(config, (tokens, start), tmp_path / out, checkpoint, machine)
 
     metrics = train(config, start, "out")
     import pandas
