@@ -8,9 +8,11 @@ Prefect's), or in the standard streams.
 import codecs
 import io
 import json
+import os
 import re
 import sys
 import unicodedata
+from contextlib import suppress
 from typing import Any, TextIO
 
 from rich import control
@@ -78,6 +80,12 @@ codecs.register_error("stand-in", ascii_replacement)
 def guard_streams() -> None:
     """Makes standard output and standard error accept any text, and show control characters as symbols."""
     sys.stdout, sys.stderr = guarded(sys.stdout), guarded(sys.stderr)
+
+
+def abandon_output() -> None:
+    """Discards what standard output still holds. Python would try to write it again when it ends, with a traceback."""
+    with suppress(OSError, ValueError):  # a stream of tests has no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def guarded(stream: Any) -> Any:

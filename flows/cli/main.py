@@ -27,7 +27,7 @@ from flows.cli.serve import serve_search
 from flows.cli.train_node import train_node
 from pipeline.errors import InputError
 from pipeline.notices import escaped
-from tasks.printable import guard_streams
+from tasks.printable import abandon_output, guard_streams
 
 EXPECTED_ERRNOS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE),
@@ -76,9 +76,9 @@ app.add_typer(sentences_app, name="sentences")
 def recipes(as_json: Json = False) -> None:
     """List the recipes."""
     from flows.recipes.recipe import resolve
-    from flows.recipes.yaml_layers import named
+    from flows.recipes.yaml_layers import listed
 
-    print_recipes(map(resolve, named()), as_json)
+    print_recipes(map(resolve, listed()), as_json)
 
 
 @app.command(epilog="Example: [bold]cocondenser up --port 4200[/bold]")
@@ -117,7 +117,9 @@ def main(command: Callable[[], object] = app) -> None:
     except OSError as error:
         if error.errno not in EXPECTED_ERRNOS:
             raise
-        place = "" if error.filename is None else f"{escaped(str(error.filename))}: "  # standard output has no name
+        place = "" if error.filename is None else f"{escaped(str(error.filename))}: "
+        if error.filename is None:  # standard output has no name
+            abandon_output()
         fail(f"{place}{str(error.strerror).lower()}", 2)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:

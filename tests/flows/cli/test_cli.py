@@ -220,9 +220,11 @@ def test_a_name_that_is_too_long_is_one_line(arguments, tmp_path, monkeypatch, c
 
 
 @pytest.mark.parametrize("arguments", [["recipes"], ["runs", "--json"]], ids=" ".join)
-def test_a_full_disk_behind_standard_output_is_one_line(run_cli, tmp_path: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_standard_output_is_one_line(run_cli, environment, tmp_path, arguments, unbuffered) -> None:
     with Path("/dev/full").open("w") as full:
-        done = run_cli(*arguments, store=tmp_path, stdout=full)
+        variables = {**environment, "PYTHONUNBUFFERED": unbuffered}
+        done = run_cli(*arguments, store=tmp_path, stdout=full, variables=variables)
     assert (done.returncode, done.stderr) == (2, "error: no space left on device\n")
 
 
