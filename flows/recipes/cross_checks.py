@@ -35,7 +35,7 @@ def check(recipe: Sections) -> None:
         check_rounds(recipe)
         check_cross_encoder(recipe)
         check_heads(recipe)
-        check_vectors(recipe)
+    check_vectors(recipe)
 
 
 def list_limits(recipe: Sections) -> list[Limit]:
@@ -75,8 +75,9 @@ def length_limits(recipe: Sections) -> list[Limit]:
     if recipe.cross_encoder.checkpoint is None and (recipe.teaches or recipe.rerank is not None):
         own = recipe.cross_encoder
         special = SPECIAL_TOKENS[recipe.initial.architecture]
-        name = f"cross_encoder.question_tokens + passage_tokens - {4 - special}"  # a text alone has two special tokens
-        lengths[name] = own.question_tokens + own.passage_tokens + special - 4
+        fewer = 4 - special  # two texts alone have four special tokens
+        name = "cross_encoder.question_tokens + passage_tokens" + (f" - {fewer}" if fewer else "")
+        lengths[name] = own.question_tokens + own.passage_tokens - fewer
     limits = [(name, n, "initial.max_position", recipe.initial.max_position) for name, n in lengths.items()]
     return [
         *limits,
@@ -115,8 +116,9 @@ def check_vectors(recipe: Sections) -> None:
 
 
 def _start_models(recipe: Sections) -> tuple[str | Path | None, ...]:
-    """Existing models that training starts from, of unknown shape. All None: training starts from scratch."""
+    """Existing models, of unknown shape. All None: training starts from scratch."""
     return (
+        recipe.model,
         recipe.initial.pretrained,
         recipe.initial.checkpoint,
         recipe.condenser.checkpoint,

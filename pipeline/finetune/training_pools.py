@@ -63,7 +63,7 @@ def _bm25_negatives(node: Planned, sections: Iterable[str]) -> list[str]:
     """The options by which a training takes BM25's negatives, no further down than these are kept."""
     bm25, depth = node.inputs.get("bm25"), node.config.negative_depth
     changes: dict[str, str | int] = {"negatives_from": "bm25"}
-    if bm25 is not None and depth > (kept := getattr(bm25.config, "negatives_depth", depth)):
+    if bm25 is not None and depth is not None and depth > (kept := getattr(bm25.config, "negatives_depth", depth)):
         changes["negative_depth"] = kept
     return [option(f"{section}.{field}", value) for section in sections for field, value in changes.items()]
 
@@ -83,7 +83,7 @@ def _judged(collection: Path, split: str) -> "Judged":
 def check_room(
     node: Planned, check: Callable[[Any], object], proposals: Callable[[], Iterable[Changes]]
 ) -> Iterator[InputError]:
-    """Raises what `check_training_pools` refuses, with the first of the proposals that it accepts."""
+    """Yields what `check` refuses of the node's configuration, with the first of the proposals that it accepts."""
     try:
         check_fits(node.section, node.config, check, proposals)
     except Unfit as error:

@@ -113,6 +113,7 @@ ADVISED = [
     ["cross_encoder.negatives_per_query=101", RERANK],
     ["stage1.negatives_from=collection", "stage2.negatives_from=collection", "bm25.negatives_depth=7"],
     ["stage1.negatives_from=collection", "stage1.negative_depth=900", "stage1.negatives_per_query=400"],
+    ["stage1.negatives_from=collection", "stage1.negative_depth=null"],
     ["cross_encoder.negatives_from=collection", RERANK],
     [
         *("stage2.loss=soft_labels", "stage2.negatives_from=collection", "soft_labels.negatives_from=collection"),
@@ -145,11 +146,11 @@ def test_batches_that_cannot_be_filled_are_known_before_the_first_model(
     refs = {"tokens": replace(collection(), path=tokens)}
     recipe = resolve("tiny", [f"cocondenser.corpus={kind}"])
     with pytest.raises(InputError) as refused:
-        run_nodes.check_first("tokens", refs, up_to(nodes(recipe), "cocondenser"))
+        run_nodes.check_later_nodes("tokens", refs, up_to(nodes(recipe), "cocondenser"))
     *problems, advice = str(refused.value).splitlines()
     assert [line.split(":")[0].split(".")[0] for line in problems] == ["condenser", "cocondenser"]
     followed = resolve("tiny", [f"cocondenser.corpus={kind}", *shlex.split(advice)[2::2]])
-    run_nodes.check_first("tokens", refs, up_to(nodes(followed), "cocondenser"))
+    run_nodes.check_later_nodes("tokens", refs, up_to(nodes(followed), "cocondenser"))
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def test_nq_has_dprs_set_up() -> None:
         ("search.splits=[dev, test]", "search.splits lacks train, which negatives are mined for"),
         ("search.splits=[train]", "search.splits lacks dev and test"),
         ("search.splits=[train] model=DIR", "search.splits lacks dev and test"),
+        ("model=DIR index.kind=hnsw search.approximate=null", "search.approximate is null, but index.kind is hnsw"),
         (
             "search.splits=[train, dev, dev, test]",
             "search.splits: names a split twice",
