@@ -27,19 +27,23 @@ def explain(store: Store, key: Key, node: str) -> list[str]:
 
 def nearest_record(store: Store, key: Key, node: str) -> Record | None:
     """Returns the record of the same stage (and node, if any) that differs least from `key`; the newest of equals."""
-    records = store.records(key.stage)
+    records = store.records_of(key)
     records = [record for record in records if record.node == node] or records
     return min(records, key=lambda record: len(differences(record, key)), default=None)
 
 
 def differences(earlier: Record, key: Key) -> list[str]:
     """Returns a line for each configuration field, code file, input, source and library that differs."""
+    todays = key.equivalent
+    config = todays.config(earlier.config) or earlier.config
     lines = [
         f"config {name}: {_short(old)} -> {_short(new)}"
-        for name, old, new in _changes(_flat(earlier.config), _flat(key.config))
+        for name, old, new in _changes(_flat(config), _flat(key.config))
     ]
     lines += [f"code of {name} {_how(old, new)}" for name, old, new in _changes(earlier.code, key.code)]
-    lines += [f"input {name} {_how(old, new)}" for name, old, new in _changes(earlier.inputs, key.inputs)]
+    lines += [
+        f"input {name} {_how(old, new)}" for name, old, new in _changes(todays.inputs(earlier.inputs), key.inputs)
+    ]
     lines += [f"source {name} {_how(old, new)}" for name, old, new in _changes(earlier.sources, key.sources)]
     lines += [
         f"library {name}: {_short(old)} -> {_short(new)}"

@@ -80,7 +80,7 @@ class Store:
         objects/DIGEST/               an artifact's files and manifest.json; DIGEST = SHA-256 of the manifest
         keys/KEY.json                 `records.Record`; its mtime is the time of its last use
         locks/KEY.lock, commit.lock   flock; commit.lock is held briefly, while objects and keys change
-        work/KEY/                     a current or killed build: out, checkpoints, begun, seconds
+        work/KEY/                     a current or killed build: out, checkpoints, begun, seconds, tracking.json
         work/import-DIGEST/           a current or killed import of a pack (artifacts/packs/unpack.py)
         broken/                       set aside: damaged files, and what may have been built from them
         verified/DIGEST               the last time that the object was hashed and found whole
@@ -167,14 +167,18 @@ class Store:
         """Returns the newest whole artifact of older code that builds the same bytes (`key.equivalent`)."""
         if not key.equivalent.code:
             return None
-        stages = (key.stage, *key.equivalent.stages)
-        same = (record for stage in stages for record in self.records(stage) if _is_equivalent(record, key))
+        known = (record for record in self.records_of(key) if code_hash(record.code) in key.equivalent.code)
+        same = (record for record in known if _same_but_code(record, key))
         return next((record for record in same if self.problem(record) is None), None)
 
     def older(self, key: Key) -> Record | None:
-        """Returns the newest whole artifact that differs from `key` only in code."""
-        same = [record for record in self.records(key.stage) if _differs_in_code_alone(record, key)]
+        """Returns the newest whole artifact that differs from `key` only in code (under today's names)."""
+        same = (record for record in self.records_of(key) if record.key != key.hex and _same_but_code(record, key))
         return next((record for record in same if self.problem(record) is None), None)
+
+    def records_of(self, key: Key) -> list[Record]:
+        """Returns the records of the key's stage, newest first; then those of its older names."""
+        return [record for stage in (key.stage, *key.equivalent.stages) for record in self.records(stage)]
 
     def records(self, stage: str | None = None) -> list[Record]:
         """Returns all records (of one stage), newest first."""
@@ -416,18 +420,13 @@ def _components(key: Key) -> dict[str, Any]:
     return key.components() | {"key": key.hex}
 
 
-def _differs_in_code_alone(record: Record, key: Key) -> bool:
-    parts = ("config", "sources", "inputs", "libraries")
-    return record.key != key.hex and all(getattr(record, part) == getattr(key, part) for part in parts)
-
-
-def _is_equivalent(record: Record, key: Key) -> bool:
-    same = key.equivalent
-    return (
-        (record.sources, record.libraries) == (key.sources, key.libraries)
-        and code_hash(record.code) in same.code
-        and (same.config(record.config), same.inputs(record.inputs)) == (key.config, key.inputs)
-    )
+def _same_but_code(record: Record, key: Key) -> bool:
+    """Whether all parts but the code are equal, under today's names of fields and inputs."""
+    todays = key.equivalent
+    return (record.sources, record.libraries) == (key.sources, key.libraries) and (
+        todays.config(record.config),
+        todays.inputs(record.inputs),
+    ) == (key.config, key.inputs)
 
 
 def _now() -> str:

@@ -69,12 +69,12 @@ def todays_config(stage: str, config: Mapping[str, Any]) -> dict[str, Any] | Non
     result = renamed(config, FIELDS.get(stage, {}) | ENCODER)
     if stage in PRETRAININGS and "steps" in result:
         result = _with_budget(result)
-    if stage in TRAININGS and "seed" in result["optimiser"]:  # one seed is left
+    if stage in TRAININGS and "seed" in result.get("optimiser", {}):  # one seed is left
         result["optimiser"] = dict(result["optimiser"])
-        if result["optimiser"].pop("seed") != result["seed"]:
+        if result["optimiser"].pop("seed") != result.get("seed"):
             return None
         if stage == "cross_encoder":  # special tokens are counted
-            result |= {name: result[name] + 2 for name in ("question_tokens", "passage_tokens")}
+            result |= {name: result[name] + 2 for name in ("question_tokens", "passage_tokens") if name in result}
     if stage == "ingest" and "parts" in result:
         result["parts"] = [_with_values(part) for part in result["parts"]]
     return _with_values(result)
