@@ -2,6 +2,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Two processes of tests share the cores: with threads of their own they would wait for each other.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if not hasattr(config, "workerinput"):  # all of pytest's processes have one fork server
-        running = fork_server()
-        running.__enter__()
-        config.add_cleanup(lambda: running.__exit__(None, None, None))
+        running = ExitStack()
+        running.enter_context(fork_server())
+        config.add_cleanup(running.close)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -43,7 +44,8 @@ LONGEST = (
 """Files whose tests take longest, in the order in which they start: two processes then end at about the same time."""
 
 
-def start(item: pytest.Item, servers: set[Path]) -> int:
+def position(item: pytest.Item, servers: set[Path]) -> int:
+    """The item's place in LONGEST; others come after all of these."""
     name = LONGEST[0] if item.path in servers else item.path.stem
     return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
@@ -59,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items
         if not item.get_closest_marker("slow") and STARTS_A_SERVER & set(getattr(item, "fixturenames", ()))
     }
-    items.sort(key=lambda item: start(item, servers))
+    items.sort(key=lambda item: position(item, servers))
     for item in items:
         together = item.path in servers and not item.get_closest_marker("slow")
         own = item.path.relative_to(Path(__file__).parents[1]).with_suffix("").as_posix()
@@ -87,7 +89,7 @@ def served(environment: dict[str, str]) -> Iterator[dict[str, str]]:
     port = free_port()
     there = {**environment, "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
     command = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    said: deque[str] = deque(maxlen=50)
-    with prefect_process(command, there, None, said) as server:
-        wait_until_healthy(there["PREFECT_API_URL"], server, said)
+    output: deque[str] = deque(maxlen=50)
+    with prefect_process(command, there, None, output) as server:
+        wait_until_healthy(there["PREFECT_API_URL"], server, output)
         yield there

@@ -26,8 +26,11 @@ LIBRARIES = (
 """No module of the project: a fork may run a copy of its source."""
 
 
+PR_SET_PDEATHSIG = 1
+
+
 def main(path: str) -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
@@ -37,7 +40,8 @@ def main(path: str) -> None:
     """File of a fork or of its asker -> (process, the asker's connection, the fork's file)."""
     imported = False
     while True:
-        for key, _ in selector.select():
+        # New jobs last: one of them may get the file number of a job that has just ended.
+        for key, _ in sorted(selector.select(), key=lambda event: event[0].fileobj is listener):
             if key.fileobj is listener:
                 asker, _ = listener.accept()
                 if not imported:

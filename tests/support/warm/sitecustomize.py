@@ -8,6 +8,7 @@ handed over, and only while WARM_SOCKET is set.
 import os
 import sys
 
+PR_SET_PDEATHSIG = 1
 MODULES = ("pipeline.runtime.child", "torch.distributed.run")
 
 
@@ -18,7 +19,8 @@ def hand_over(module: str, arguments: list[str]) -> None:
     import signal
     import socket
 
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # the fork ends with this process, and this one with its parent
+    # The fork ends with this process, and this one with its parent.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     job = {"module": module, "arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}
     message = json.dumps(job).encode()
     with socket.socket(socket.AF_UNIX) as server:
