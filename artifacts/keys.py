@@ -68,7 +68,7 @@ def make_key(
 ) -> Key:
     """Returns the key of what `stage` builds from the other arguments. The order of names in a mapping is ignored.
 
-    Leave a missing optional input out of `inputs`. `libraries` comes from `versions.of([...])`.
+    Leave a missing optional input out of `inputs`. `libraries` comes from `versions.library_versions([...])`.
     """
     components = {
         "stage": stage,

@@ -1,4 +1,4 @@
-"""A step of Condenser against the published way, and against this machine's products of matrices.
+"""A step of Condenser against the published way, and against this machine's matrix products.
 
 Thirty-two sequences a step, one thread. `_spans`: lengths as coCondenser draws them, 4 x 256. `_blocks`: packed
 sentences, 4 x 256. `_minilm`: spans, 6 x 384. `_sgemm`: the operations that a 4 x 256 step needs, by the time it takes.

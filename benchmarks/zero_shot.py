@@ -20,8 +20,7 @@ from ir_measures import R, nDCG
 
 from artifacts.store import Store
 from flows.cli import main as cli
-from flows.cli.prefect import prefect_for
-from flows.cli.run import run_outcome
+from flows.cli.run import run_flow, run_outcome
 from flows.graph.prepare import prepare
 from flows.graph.selection import store_folder
 from flows.runs.zero_shot import zero_shot_recipe
@@ -48,10 +47,7 @@ def main(
     if not (Path(model) / "modules.json").is_file():
         raise InputError(f"--model {model}: no folder of sentence-transformers: no modules.json")
     ready = prepare(recipe, settings, store=root, device="cpu")
-    with prefect_for(ready):
-        from flows.flow import flow_of
-
-        refs = flow_of(ready)(**ready.parameters)
+    refs = run_flow(ready)
     split = run_outcome(refs)["results"]["splits"]["test"]["systems"]["model"]
     ours = {str(measure): split[str(measure)]["mean"] for measure in MEASURES}
     theirs = by_sentence_transformers(model, refs["ingest"].path, tokens)

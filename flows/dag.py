@@ -48,6 +48,11 @@ class Graph:
         """The tokens that Condenser reads."""
         return self.nodes.get("tokens-pretraining") or self.nodes["tokens"]
 
+    @property
+    def texts(self) -> dict[str, Node]:
+        """The collection and its tokens, by parameter."""
+        return {"collection": self["ingest"], "tokens": self["tokens"]}
+
     def tokens_of(self, corpus: str) -> Node:
         """The tokens that a section's field `corpus` names."""
         return self.general_text if corpus == "pretraining" else self.nodes["tokens"]
@@ -120,13 +125,13 @@ def add_pretraining(graph: Graph) -> Node:
     recipe, model = graph.recipe, graph["initial"]
     # A finished coCondenser (`checkpoint`) needs none of the trainings before it.
     from_scratch = recipe.cocondenser.checkpoint is None
-    if recipe.trains("ict") and from_scratch:
+    if recipe.has_stage("ict") and from_scratch:
         tokens = graph.tokens_of(recipe.ict.corpus)
         model = graph.trained["ict"] = graph.add("ict", "ict", recipe.ict, tokens=tokens, start=model)
-    if recipe.trains("condenser") and from_scratch:
+    if recipe.has_stage("condenser") and from_scratch:
         model = graph.add("condenser", "condenser", recipe.condenser, tokens=graph.general_text, start=model)
         graph.trained["condenser"] = model
-    if recipe.trains("cocondenser"):
+    if recipe.has_stage("cocondenser"):
         tokens = graph.tokens_of(recipe.cocondenser.corpus)
         model = graph.add("cocondenser", "cocondenser", recipe.cocondenser, tokens=tokens, start=model)
         graph.trained["cocondenser"] = model
@@ -167,19 +172,18 @@ def add_rounds(graph: Graph, pretrained: Node, model: Node) -> Node:
 def add_negatives(graph: Graph, pretrained: Node, run: Node | None, number: int, suffix: str) -> dict[str, Node | None]:
     """The negatives and labels of a round, mined from `run`. Returns what stage 2 reads, by parameter."""
     recipe = graph.recipe
-    passages = {"collection": graph["ingest"], "tokens": graph["tokens"]}
     mined = graph.get("negatives-file") if number == 1 else None
     if mined is None:
         mined = graph.add(f"mine{suffix}", "mine", recipe.mine, collection=graph["ingest"], run=run)
-    teacher = cross_encoder(graph, pretrained, 1) if recipe.teaches else None
+    teacher = add_cross_encoder(graph, pretrained, 1) if recipe.teaches else None
     soft_labels = pseudo_labels = None
     if recipe.stage2.loss == "soft_labels" or recipe.denoise is not None:
-        inputs = {**passages, "cross_encoder": teacher, "bm25": graph["bm25"], "mined": mined}
+        inputs = {**graph.texts, "cross_encoder": teacher, "bm25": graph["bm25"], "mined": mined}
         soft_labels = graph.add(f"soft-labels{suffix}", "soft_labels", recipe.soft_labels, **inputs)
     if recipe.denoise is not None:
         mined = graph.add(f"denoise{suffix}", "denoise", recipe.denoise, mined=mined, soft_labels=soft_labels)
     if recipe.pseudo_labels is not None:
-        inputs = {**passages, "run": run, "cross_encoder": teacher}
+        inputs = {**graph.texts, "run": run, "cross_encoder": teacher}
         pseudo_labels = graph.add(f"pseudo-labels{suffix}", "pseudo_labels", recipe.pseudo_labels, **inputs)
     if recipe.stage2.loss != "soft_labels":
         soft_labels = None  # denoise alone reads them
@@ -188,20 +192,20 @@ def add_negatives(graph: Graph, pretrained: Node, run: Node | None, number: int,
 
 def add_finetuning(graph: Graph, name: str, config: Config, start: Node, **negatives: Node | None) -> Node:
     """A fine-tuning on BM25 negatives and on `negatives`."""
-    inputs: dict[str, Node | None] = {"collection": graph["ingest"], "tokens": graph["tokens"], "start": start}
+    inputs: dict[str, Node | None] = {**graph.texts, "start": start}
     inputs |= {"bm25": graph["bm25"], "mined": None, "soft_labels": None, "pseudo_labels": None} | negatives
     model = graph.add(name, "finetune", config, "encoder", "train_subset", **inputs)
     graph.trained[name] = graph.encoders[name] = model
     return model
 
 
-def cross_encoder(graph: Graph, pretrained: Node, number: int) -> Node:
+def add_cross_encoder(graph: Graph, pretrained: Node, number: int) -> Node:
     """The cross-encoder `number` (from 1) of the ensemble, which is added once. They differ in their seeds."""
     name = "cross-encoder" + (f"-{number}" if number > 1 else "")
     if name not in graph.nodes:
         section = graph.recipe.cross_encoder
         config = section.model_copy(update={"seed": section.seed + number - 1})
-        inputs = {"collection": graph["ingest"], "tokens": graph["tokens"], "start": pretrained, "bm25": graph["bm25"]}
+        inputs = {**graph.texts, "start": pretrained, "bm25": graph["bm25"]}
         mined = graph.get("negatives-file") or graph.get("mine")  # those of the first round
         graph.trained[name] = graph.add(name, "cross_encoder", config, "train_subset", **inputs, mined=mined)
     return graph[name]
@@ -213,8 +217,8 @@ def add_rerank(graph: Graph) -> None:
     if recipe.rerank is None or ("stage1" not in graph.runs and not recipe.rounds.number):
         return
     numbers = range(1, recipe.ensemble + 1)
-    members = {f"cross_encoder_{n}": cross_encoder(graph, graph.encoders["pretrained"], n) for n in numbers}
-    inputs = {"collection": graph["ingest"], "tokens": graph["tokens"], "run": list(graph.runs.values())[-1]}
+    members = {f"cross_encoder_{n}": add_cross_encoder(graph, graph.encoders["pretrained"], n) for n in numbers}
+    inputs = {**graph.texts, "run": list(graph.runs.values())[-1]}
     graph.runs["rerank"] = graph.add("rerank", "rerank", recipe.rerank, **inputs, **members)
 
 
@@ -230,11 +234,12 @@ def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str])
     }
     config = recipe.search.model_copy(update=changes)
     index = add_index(graph, model, suffix, graph["ingest"], graph["tokens"])
-    inputs = {"collection": graph["ingest"], "tokens": graph["tokens"], "checkpoint": model, "index": index}
+    inputs = {**graph.texts, "checkpoint": model, "index": index}
     return graph.add(f"search-{suffix}", "search", config, "encoder", **inputs)
 
 
 def add_index(graph: Graph, model: Node, suffix: str, ingest: Node, tokens: Node) -> Node:
+    """Encodes and indexes a collection. Returns the index."""
     recipe = graph.recipe
     encode = graph.add(f"encode-{suffix}", "encode", recipe.encode, "encoder", tokens=tokens, checkpoint=model)
     return graph.add(f"index-{suffix}", "index", recipe.index, collection=ingest, embeddings=encode)

@@ -34,7 +34,7 @@ def flow_of(prepared: Run[Recipe] | None = None) -> Flow[..., Any]:
 
         Args:
             recipe: The name of one of the project's recipes, or the path of a YAML file.
-            set: Changes to it, such as condenser.steps=100, applied last.
+            set: Changes to it, such as condenser.budget=100 steps, applied last.
             until: The last stage to run, after all stages that it needs.
             only: The only stage to run; its inputs must be in the store.
             refresh: Stages to build again.
@@ -48,7 +48,7 @@ def flow_of(prepared: Run[Recipe] | None = None) -> Flow[..., Any]:
             return run_nodes.refused(error)
         return run_nodes.run_graph(
             run,
-            ready=lambda node, done: run_nodes.check_first(node, done.refs, run.wanted),
+            ready=lambda node, done: run_nodes.check_later_nodes(node, done.refs, run.wanted),
             show=lambda done: summary.show(run.recipe, done.refs, run.store.root),
         )
 

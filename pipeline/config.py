@@ -16,6 +16,8 @@ def _no_boolean(value: Any) -> Any:
 
 Whole = Annotated[int, BeforeValidator(_no_boolean)]
 """An integer; `true` and `false` are rejected."""
+Seed = Annotated[Whole, Field(ge=0, lt=1 << 63)]
+"""The range that both numpy and torch accept."""
 
 
 def _count_or_auto(value: Any) -> Any:
@@ -41,10 +43,6 @@ DropoutShare = Annotated[float | Literal["checkpoint"], BeforeValidator(_dropout
 def number_or(choice: CountOrAuto, automatic: int) -> int:
     """Returns the number that a field sets, or `automatic`."""
     return automatic if choice == "auto" else choice
-
-
-Seed = Annotated[Whole, Field(ge=0, lt=1 << 63)]
-"""The range that both numpy and torch accept."""
 
 
 class Config(BaseModel):

@@ -119,7 +119,7 @@ def lineage(store: Store, run: RunRecord) -> list[Record]:
             raise StoreError(f"{store.root}: the run of {run.name} has lost the record of {node}")
         # If bytes vary from build to build, the current artifact is as good.
         if record.digest != ref.digest and record.identity != ref.identity:
-            raise StoreError(f"{store.root}: {node} was built again since this run of {run.name}; export a newer run")
+            raise StoreError(f"{store.root}: {node} was built again since this run of {run.name}; pack a newer run")
         found[record.key] = record
     ends = [BuiltArtifact(record.node, record.identity, record) for record in found.values()]
     found |= {ancestor.record.key: ancestor.record for ancestor in ancestry(store, ends) if ancestor.record}
@@ -162,7 +162,7 @@ def _members(
 
 
 def _check_lengths(path: Path, index: int, members: list[Member]) -> None:
-    """Raises `StoreError` if the pack is too large for an import."""
+    """Raises `StoreError` if the pack is too large to unpack."""
     lineage = sum(member.size for member in members if not member.name.startswith("objects/"))
     if index > LONGEST_INDEX or lineage > LONGEST_LINEAGE:
         raise StoreError(f"{path}: {len(members):,} files with {lineage:,} bytes of records are too many for a pack")

@@ -48,7 +48,7 @@ class Format(BaseModel):
 
 
 def read_index(reader: Reader) -> tuple[PackIndex, str]:
-    """Returns the pack's index, and a name for the import that is unique to this pack."""
+    """Returns the pack's index, and a name for its unpacking, unique to this pack."""
     name, size = reader.header() or ("nothing", 0)
     if name != INDEX or size > LONGEST_INDEX:
         raise reader.wrong(f"not a pack of a run: it begins with {names.one_line(name)} of {size:,} bytes")

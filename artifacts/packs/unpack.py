@@ -50,8 +50,8 @@ def unpack(
 
     All files are first written into a folder of STORE/work and checked there; a damaged or misnamed file raises a
     `StoreError` that names the pack. Then each artifact is stored as a build stores its own: a kill leaves whole
-    artifacts, and the same import continues later. An artifact that the store already has is kept. If the store has
-    another artifact for the same key, `replace` replaces it; else the import stops before anything is stored.
+    artifacts, and the same call continues later. An artifact that the store already has is kept. If the store has
+    another artifact for the same key, `replace` replaces it; else it stops before anything is stored.
     """
     with archive.open_archive(path) as reader:
         index, name = read_index(reader)

@@ -26,7 +26,7 @@ FIXED: dict[str, list[Keys]] = {
     "sizes": [("train_subset", "queries")],
 }
 """Fields of the recipe that these fields of the ablation set."""
-GIVEN = {field: f"{name} give {'.'.join(field)}" for name, fields in FIXED.items() for field in fields} | {
+FIXED_REASONS = {field: f"{name} give {'.'.join(field)}" for name, fields in FIXED.items() for field in fields} | {
     ("attention", "corpus"): "all rows have attention.corpus=collection"
 }
 """Fields that no setting can change, and why."""
@@ -186,7 +186,7 @@ def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
     own = _changed(ablation.recipe, stages | given, label)
     rounds = max(own.rounds.number, 1) if mined else 0
     for keys, settings in given.items():
-        _check_settings(settings, keys, label, GIVEN if rounds == own.rounds.number else GIVEN | ROUNDS)
+        _check_settings(settings, keys, label, FIXED_REASONS if rounds == own.rounds.number else FIXED_REASONS | ROUNDS)
     fixed: dict[Keys, list[str]] = {
         ("sizes",): [f"{'.'.join(field)}={size or 'null'}" for field in FIXED["sizes"]],
         ("negatives",): [f"rounds.number={rounds}"],

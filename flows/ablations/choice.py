@@ -26,7 +26,7 @@ class Choice:
     reference: str | None = None
 
 
-def chosen(ablation: Ablation, choice: Choice | None = None) -> tuple[Ablation, list[str]]:
+def apply_choice(ablation: Ablation, choice: Choice | None = None) -> tuple[Ablation, list[str]]:
     """The ablation with the chosen values instead of its own, and the selected rows in its order.
 
     Raises InputError for choices that are unknown, impossible or duplicated.
@@ -83,7 +83,7 @@ def _check_settings(ablation: Ablation, rows: Sequence[str], settings: Sequence[
             raise InputError(f"--set {setting}: {why}")
 
 
-def unheard(ablation: Ablation, rows: Sequence[str], settings: Sequence[str]) -> list[str]:
+def overwritten_settings(ablation: Ablation, rows: Sequence[str], settings: Sequence[str]) -> list[str]:
     """A line for each setting that some cells, but not all, replace by their own."""
     own = _own_fields(ablation, rows)
     lines = []

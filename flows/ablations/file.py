@@ -21,7 +21,7 @@ Known = Mapping[str, Collection[Path]]
 """Field -> the paths that it has in the cells' recipes."""
 
 
-def named() -> list[str]:
+def listed() -> list[str]:
     """The ablations that come with the project and are not hidden."""
     return yaml_layers.listed(ABLATIONS)
 

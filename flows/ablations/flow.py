@@ -14,7 +14,7 @@ from flows.ablations.choice import Choice
 from flows.ablations.file import ABLATIONS
 from flows.ablations.prepare import AblationRun, prepare_ablation
 from flows.ablations.results import show as show_tables
-from flows.ablations.shared_nodes import Needs, Union
+from flows.ablations.shared_nodes import Needs, SharedNodes
 from flows.graph import run_nodes
 from flows.graph.prepare import Device
 from flows.graph.run_nodes import Done
@@ -25,7 +25,7 @@ from pipeline.evaluate.config import SPLITS
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.questions import read_split_questions
 
-AblationName = Annotated[str, WithJsonSchema(run_nodes.name_or_file(file.named()))]
+AblationName = Annotated[str, WithJsonSchema(run_nodes.name_or_file(file.listed()))]
 
 
 def flow_of(prepared: AblationRun | None = None) -> Flow[..., Any]:
@@ -71,7 +71,7 @@ def flow_of(prepared: AblationRun | None = None) -> Flow[..., Any]:
     return ablation
 
 
-def show(cells: Union, done: Done) -> None:
+def show(cells: SharedNodes, done: Done) -> None:
     """Shows the table. Raises RuntimeError if something failed, because there is no table then."""
     if done.failed:
         raise RuntimeError(failures(cells, done.refs, done.failed))
@@ -80,7 +80,7 @@ def show(cells: Union, done: Done) -> None:
     show_tables(table, done.refs["ablation"])
 
 
-def leave_out(cells: Union, part: str, done: Done) -> None:
+def leave_out(cells: SharedNodes, part: str, done: Done) -> None:
     """Leaves out the rows that will fail with the finished `part`, and the nodes that only they read.
 
     Raises InputError if a row does not fit the collection.
@@ -93,7 +93,7 @@ def leave_out(cells: Union, part: str, done: Done) -> None:
     done.left_out |= {name for name, readers in readers_of(cells).items() if readers <= rows}
 
 
-def readers_of(cells: Union) -> dict[str, set[str]]:
+def readers_of(cells: SharedNodes) -> dict[str, set[str]]:
     """{part: the rows that read it}. All rows read the table."""
     rows = cells.by_row()
     read = {
@@ -103,7 +103,7 @@ def readers_of(cells: Union) -> dict[str, set[str]]:
     return {name: readers or {*rows} for name, readers in read.items()}
 
 
-def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
+def unfit(cells: SharedNodes, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
     """{row: why it will fail} with the finished `part`.
 
     Raises InputError that names the row for what does not fit the collection: all share it, and nothing is trained yet.
@@ -118,7 +118,7 @@ def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
         for name, made in first.parts.items():
             if made == part:
                 try:
-                    run_nodes.check_first(name, own, new)
+                    run_nodes.check_later_nodes(name, own, new)
                     if name == "ingest":
                         check_sizes(own["ingest"], needs)
                         check_measures(own["ingest"], table.measures, first.cell.recipe.evaluate.relevance)
@@ -149,7 +149,7 @@ def check_sizes(ingest: Ref, needs: list[Needs]) -> None:
             )
 
 
-def failures(cells: Union, refs: Mapping[str, Ref], failed: Mapping[str, str]) -> str:
+def failures(cells: SharedNodes, refs: Mapping[str, Ref], failed: Mapping[str, str]) -> str:
     """What failed, what is missing therefore, and what to do."""
     done = [one for one in cells.needs if one.parts["evaluate"] in refs]
     lines = "\n".join(f"{name}: {why}" for name, why in failed.items())

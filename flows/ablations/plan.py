@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from artifacts.store import Store
-from flows.ablations.shared_nodes import Union
+from flows.ablations.shared_nodes import SharedNodes
 from flows.graph.plan import Step, plan
 
 
@@ -28,7 +28,7 @@ class RowPlan:
     """Stages without an estimate."""
 
 
-def plan_rows(store: Store, cells: Union, recipe: str) -> tuple[list[RowPlan], list[Step]]:
+def plan_rows(store: Store, cells: SharedNodes, recipe: str) -> tuple[list[RowPlan], list[Step]]:
     """Returns the plan of each row, with the table last, and the steps of all parts."""
     steps = {step.node: step for step in plan(store, cells.nodes, recipe)}
     counted: set[str] = set()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from artifacts.store import Store
 from flows.ablations.ablation import Ablation
-from flows.ablations.choice import Choice, chosen
+from flows.ablations.choice import Choice, apply_choice
 from flows.ablations.file import load
-from flows.ablations.shared_nodes import Union, union
+from flows.ablations.shared_nodes import SharedNodes, merge_cells
 from flows.graph import preflight
-from flows.graph.prepare import Device, Run, on
+from flows.graph.prepare import Device, Run, device_settings
 from flows.graph.selection import store_folder
 from tasks.node import Order
 
@@ -19,7 +19,7 @@ from tasks.node import Order
 class AblationRun:
     run: Run[Ablation]
     """Its `recipe` is the ablation with the chosen values."""
-    cells: Union
+    cells: SharedNodes
     rows: Sequence[str]
     """The rows to run."""
 
@@ -31,8 +31,8 @@ def prepare_ablation(
     will certainly fail.
     """
     choice = choice or Choice()
-    own, rows = chosen(load(ablation), replace(choice, set=[*choice.set, *on(device)]))
-    artifact_store, cells = Store(store_folder(store)), union(own, rows)
+    own, rows = apply_choice(load(ablation), replace(choice, set=[*choice.set, *device_settings(device)]))
+    artifact_store, cells = Store(store_folder(store)), merge_cells(own, rows)
     shared = cells.needs[0].cell.recipe
     preflight.check(artifact_store, cells.nodes, cells.nodes, shared.machine, shared.tracking)
     width = max(len(node.name) for node in cells.nodes)

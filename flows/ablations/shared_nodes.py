@@ -42,7 +42,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Union:
+class SharedNodes:
     parts: list[Part]
     """Each after its inputs, cell by cell; the table is the last."""
     needs: list[Needs]
@@ -59,7 +59,7 @@ class Union:
         return rows
 
 
-def union(ablation: Ablation, rows: Sequence[str]) -> Union:
+def merge_cells(ablation: Ablation, rows: Sequence[str]) -> SharedNodes:
     """The parts of these rows, and the table. Raises InputError if a row does not fit the recipe."""
     found: dict[str, Part] = {}
     needs = [Needs(cell) for cell in cells(ablation, rows)]
@@ -84,7 +84,7 @@ def union(ablation: Ablation, rows: Sequence[str]) -> Union:
         one.parts = {name: names[identity] for name, identity in own_parts.items()}
     parts = [*found.values()]
     table = _table(ablation, needs, {part.node.name: part.node for part in parts})
-    return Union([*parts, Part(table, ablation.recipe, [])], needs)
+    return SharedNodes([*parts, Part(table, ablation.recipe, [])], needs)
 
 
 def cell_nodes(ablation: Ablation, cell: Cell) -> list[tuple[str, Node]]:
@@ -114,7 +114,7 @@ def cell_nodes(ablation: Ablation, cell: Cell) -> list[tuple[str, Node]]:
             made[node.name] = replace(node, inputs=inputs)
     earlier = [(row, node) for row, node in before if id(node) in taken]
     # These nodes come before the initial model: the checks after it read them, and so they run before any training.
-    first = set().union(*(_upstream(node) for node in made.values() if node.stage == "tokens"))
+    first = set().merge_cells(*(_upstream(node) for node in made.values() if node.stage == "tokens"))
     own = [(cell.row, node) for name, node in made.items() if name != "initial"]
     return [*(one for one in own if id(one[1]) in first), *earlier, *(one for one in own if id(one[1]) not in first)]
 
@@ -132,7 +132,7 @@ def _pretrained(dag: Sequence[Node]) -> Node:
 
 
 def _upstream(node: Node) -> set[int]:
-    return {id(node)}.union(*(_upstream(given) for given in node.inputs.values() if given is not None))
+    return {id(node)}.merge_cells(*(_upstream(given) for given in node.inputs.values() if given is not None))
 
 
 def _identity(node: Node, known: dict[int, str]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flows.ablations.ablation import Ablation
     from flows.ablations.choice import Choice
     from flows.ablations.plan import RowPlan
-    from flows.ablations.shared_nodes import Union
+    from flows.ablations.shared_nodes import SharedNodes
 
 ablation_app = typer.Typer(
     no_args_is_help=True,
@@ -48,9 +48,9 @@ Reference = Annotated[str | None, typer.Option(metavar="ROW", help="Row that the
 @ablation_app.command("list", epilog="Example: [bold]cocondenser ablation list --json[/bold]")
 def list_ablations(as_json: Json = False) -> None:
     """List the ablations."""
-    from flows.ablations.file import load, named
+    from flows.ablations.file import listed, load
 
-    ablations = [load(name) for name in named()]
+    ablations = [load(name) for name in listed()]
     if as_json:
         fields = ("name", "title", "description", "negatives", "sizes", "seeds", "reference", "measures")
         print_json(
@@ -161,7 +161,7 @@ def run(
     # Everything that can fail early fails here, before the slow import of Prefect.
     choice = _choice(set, rows, negatives, sizes, seeds, reference)
     prepared = prepare_ablation(name, choice, store, device)
-    _warn_unused(prepared.run.recipe, prepared.rows, choice)
+    _warn_overwritten(prepared.run.recipe, prepared.rows, choice)
     cells = prepared.cells
     size = f", {counted(len(cells.parts), 'stages')} for {counted(len(cells.needs), 'cells')}"
     with prefect_for(prepared.run, size):
@@ -217,20 +217,20 @@ def join(
     print_all(config, to, out)
 
 
-def _cells(ablation: "Ablation", choice: "Choice") -> "tuple[Ablation, Union]":
-    from flows.ablations.choice import chosen
-    from flows.ablations.shared_nodes import union
+def _cells(ablation: "Ablation", choice: "Choice") -> "tuple[Ablation, SharedNodes]":
+    from flows.ablations.choice import apply_choice
+    from flows.ablations.shared_nodes import merge_cells
 
-    own, rows = chosen(ablation, choice)
-    _warn_unused(own, rows, choice)
-    return own, union(own, rows)
+    own, rows = apply_choice(ablation, choice)
+    _warn_overwritten(own, rows, choice)
+    return own, merge_cells(own, rows)
 
 
-def _warn_unused(ablation: "Ablation", rows: "Sequence[str]", choice: "Choice") -> None:
-    """Warns of settings that no row uses."""
-    from flows.ablations.choice import unheard
+def _warn_overwritten(ablation: "Ablation", rows: "Sequence[str]", choice: "Choice") -> None:
+    """Warns of settings that some rows overwrite."""
+    from flows.ablations.choice import overwritten_settings
 
-    for line in unheard(ablation, rows, choice.set):
+    for line in overwritten_settings(ablation, rows, choice.set):
         warn(line)
 
 

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from flows.cli.options import Json, StoreFolder, columns, out, print_json, print_path, print_table
+from flows.cli.options import Json, StoreFolder, columns, existing_store, out, print_json, print_path, print_table
 
 if TYPE_CHECKING:
-    from artifacts.store import Store
+    pass
 
 artifacts_app = typer.Typer(
     no_args_is_help=True,
@@ -24,24 +23,6 @@ artifacts_app = typer.Typer(
 Which = Annotated[
     str, typer.Argument(metavar="ARTIFACT", help="Name of a stage (its newest artifact), or the start of a digest.")
 ]
-
-
-def existing_store(folder: Path | None) -> "Store":
-    """The store in the folder. An empty folder is an empty store.
-
-    Raises InputError if the folder is missing or is no store: its name may be misspelt.
-    """
-    from artifacts.store import Store
-    from flows.graph.selection import store_folder
-    from pipeline.errors import InputError
-
-    root = store_folder(folder)
-    if not root.exists():
-        raise InputError(f"{root}: no such store")
-    store = Store(root)
-    if not store.format.exists() and any(root.iterdir()):
-        raise InputError(f"{root}: no store: it has no {store.format.name}")
-    return store
 
 
 @artifacts_app.command("ls", epilog="Example: [bold]cocondenser artifacts ls --stage finetune[/bold]")

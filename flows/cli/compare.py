@@ -7,7 +7,6 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from flows.cli.artifacts import existing_store
 from flows.cli.options import (
     Json,
     Samples,
@@ -15,6 +14,7 @@ from flows.cli.options import (
     StoreFolder,
     TestOfDifferences,
     columns,
+    existing_store,
     out,
     print_json,
     print_table,

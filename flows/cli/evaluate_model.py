@@ -15,7 +15,6 @@ from flows.cli.options import (
     print_json,
     terminal,
 )
-from flows.cli.prefect import prefect_for
 from pipeline.errors import InputError
 from pipeline.paths import expand_home
 
@@ -58,7 +57,7 @@ def evaluate_model(
     import yaml
 
     from artifacts.store import Store
-    from flows.cli.run import run_outcome
+    from flows.cli.run import run_flow, run_outcome
     from flows.graph.prepare import prepare
     from flows.graph.selection import store_folder
     from flows.runs.zero_shot import zero_shot_recipe
@@ -77,10 +76,7 @@ def evaluate_model(
             terminal.print(text, markup=False, highlight=False, soft_wrap=True)
         return
     prepared = prepare(recipe, settings, store=root, device=device)
-    with prefect_for(prepared):
-        from flows.flow import flow_of
-
-        refs = flow_of(prepared)(**prepared.parameters)
+    refs = run_flow(prepared)
     outcome = run_outcome(refs)
     if as_json:
         print_json({"recipe": recipe.name, **outcome})

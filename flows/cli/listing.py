@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 
 def print_recipes(recipes: "Iterable[Recipe | SentenceRecipe]", as_json: bool) -> None:
-    """Prints the recipes that are not hidden."""
-    shown = [recipe for recipe in recipes if not recipe.hidden]
+    """Prints the recipes' names, titles and descriptions."""
     if as_json:
-        print_json([{"name": one.name, "title": one.title, "description": one.description} for one in shown])
+        print_json([{"name": one.name, "title": one.title, "description": one.description} for one in recipes])
         return
-    print_listing((one.name, one.title, one.description) for one in shown)
+    print_listing((one.name, one.title, one.description) for one in recipes)
 
 
 def print_listing(rows: Iterable[tuple[str, str, str]]) -> None:

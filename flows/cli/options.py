@@ -15,6 +15,7 @@ from pipeline.paths import expand_home
 from tasks.printable import guard_consoles, json_text
 
 if TYPE_CHECKING:
+    from artifacts.store import Store
     from pipeline.evaluate.run_files import Estimates
 
 guard_consoles()
@@ -120,3 +121,21 @@ def measures_table(systems: "dict[str, Estimates]") -> Table:
     for measure in next(iter(systems.values())):
         table.add_row(measure, *(estimate_text(figures[measure]) for figures in systems.values()))
     return table
+
+
+def existing_store(folder: Path | None) -> "Store":
+    """The store in the folder. An empty folder is an empty store.
+
+    Raises InputError if the folder is missing or is no store: its name may be misspelt.
+    """
+    from artifacts.store import Store
+    from flows.graph.selection import store_folder
+    from pipeline.errors import InputError
+
+    root = store_folder(folder)
+    if not root.exists():
+        raise InputError(f"{root}: no such store")
+    store = Store(root)
+    if not store.format.exists() and any(root.iterdir()):
+        raise InputError(f"{root}: no store: it has no {store.format.name}")
+    return store

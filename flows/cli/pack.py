@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.artifacts import existing_store
-from flows.cli.options import Json, StoreFolder, out, print_json, terminal, warn
+from flows.cli.options import Json, StoreFolder, existing_store, out, print_json, terminal, warn
 from pipeline.paths import expand_home
 
 if TYPE_CHECKING:

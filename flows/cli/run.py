@@ -11,6 +11,8 @@ from flows.cli.prefect import prefect_for
 
 if TYPE_CHECKING:
     from artifacts.records import Ref
+    from flows.graph.prepare import Run
+    from flows.recipes.recipe import Recipe
 
 
 def run(
@@ -36,10 +38,7 @@ def run(
 
     # Everything that can fail early fails here, before the slow import of Prefect.
     prepared = prepare(recipe, set or [], until, only, refresh or [], keep or [], store, device)
-    with prefect_for(prepared):
-        from flows.flow import flow_of
-
-        refs = flow_of(prepared)(**prepared.parameters)
+    refs = run_flow(prepared)
     if as_json:
         print_json(run_outcome(refs))
 
@@ -56,7 +55,7 @@ def update(
     The update uses the model and the settings of the recipe's newest run.
     Only shards with changed passages are encoded. `cocondenser search` then uses the new collection.
     """
-    from flows.cli.artifacts import existing_store
+    from flows.cli.options import existing_store
     from flows.graph.prepare import prepare
     from flows.runs.update import prepare_update, update_counts, update_summary
 
@@ -66,14 +65,20 @@ def update(
     source = f"{engine.model} of the run of {engine.run.name} started {engine.run.created[:19]} UTC"
     terminal.print(f"model: {source}", markup=False, highlight=False, soft_wrap=True)
     prepared = prepare(resolved, settings, store=artifact_store.root, device=device)
-    with prefect_for(prepared):
-        from flows.flow import flow_of
-
-        refs = flow_of(prepared)(**prepared.parameters)
+    refs = run_flow(prepared)
     done = update_counts(artifact_store, refs, started)
     terminal.print(f"\n{update_summary(done)}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
         print_json({**run_outcome(refs), "update": done})
+
+
+def run_flow(prepared: "Run[Recipe]") -> "Mapping[str, Ref]":
+    """Runs the flow of a prepared run. Returns the artifact of each node."""
+    with prefect_for(prepared):
+        from flows.flow import flow_of
+
+        done: Mapping[str, Ref] = flow_of(prepared)(**prepared.parameters)
+        return done
 
 
 def run_outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:

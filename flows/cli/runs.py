@@ -9,8 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from flows.cli.artifacts import existing_store
-from flows.cli.options import Json, StoreFolder, columns, out, print_json, print_table, warn
+from flows.cli.options import Json, StoreFolder, columns, existing_store, out, print_json, print_table, warn
 
 if TYPE_CHECKING:
     from artifacts.runs import RunRecord

@@ -30,7 +30,7 @@ def deployed_sentences() -> list[SentenceRecipe]:
 
 
 def deployed_ablations() -> list[Ablation]:
-    return [file.load(name) for name in file.named()]
+    return [file.load(name) for name in file.listed()]
 
 
 def render() -> str:

@@ -18,16 +18,16 @@ from tasks.tracking import Tracking
 
 Device = Literal["auto", "cpu", "cuda"] | None
 """None: the recipe's."""
-Of = TypeVar("Of")
+AnyRecipe = TypeVar("AnyRecipe")
 
 
 @dataclass(frozen=True)
-class Run(Generic[Of]):
+class Run(Generic[AnyRecipe]):
     """A run before its first stage."""
 
     name: str
     """In the store's records, such as the recipe's name."""
-    recipe: Of
+    recipe: AnyRecipe
     """Complete, with the settings in it: a recipe of any flow, or an ablation."""
     parameters: Mapping[str, Any]
     """The user's options, as parameters of the flow."""
@@ -67,40 +67,41 @@ def prepare(
     `recipe`: the name of a project's recipe, the path of a YAML file, or a complete recipe that includes the settings.
     """
     if isinstance(recipe, str):
-        called, own = recipe, resolve(recipe, [*settings, *on(device)])
+        name, complete = recipe, resolve(recipe, [*settings, *device_settings(device)])
     else:
-        called, own = recipe.name, with_settings(recipe, on(device))
-    artifact_store, dag = Store(store_folder(store)), nodes(own)
+        name, complete = recipe.name, with_settings(recipe, device_settings(device))
+    artifact_store, dag = Store(store_folder(store)), nodes(complete)
     wanted = select(dag, until, only)
     refresh_nodes, keep_nodes = node_names(dag, refresh), node_names(dag, keep)
-    preflight.check(artifact_store, dag, wanted, own.machine, own.tracking)
-    before: Callable[[], Mapping[str, Ref]] = partial(upstream, artifact_store, dag, wanted, called) if only else dict
+    preflight.check(artifact_store, dag, wanted, complete.machine, complete.tracking)
+    before: Callable[[], Mapping[str, Ref]] = partial(upstream, artifact_store, dag, wanted, name) if only else dict
     before()
     chosen = {"set": [*settings], "until": until, "only": only}
+    machine = complete.machine
     return Run(
-        name=own.name,
-        recipe=own,
+        name=complete.name,
+        recipe=complete,
         parameters={
-            "recipe": called,
+            "recipe": name,
             **chosen,
             "refresh": [*refresh],
             "keep": [*keep],
             "store": str(artifact_store.root),
             "device": device,
         },
-        details={"recipe": own.model_dump(mode="json"), **chosen},
+        details={"recipe": complete.model_dump(mode="json"), **chosen},
         store=artifact_store,
         dag=dag,
         orders=[
-            Order(node, own.machine, artifact_store.root, own.name, keep=node.name in keep_nodes) for node in wanted
+            Order(node, machine, artifact_store.root, complete.name, keep=node.name in keep_nodes) for node in wanted
         ],
-        machine=own.machine,
-        tracking=own.tracking,
+        machine=machine,
+        tracking=complete.tracking,
         refreshed=frozenset(refresh_nodes),
         before=before,
     )
 
 
-def on(device: Device) -> list[str]:
+def device_settings(device: Device) -> list[str]:
     """`--device` as a setting."""
     return [] if device is None else [f"machine.device={device}"]

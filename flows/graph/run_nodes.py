@@ -159,12 +159,12 @@ def nodes_to_check(wanted: Iterable[Node]) -> list[str]:
     return [node.name for node in wanted if node.name not in read or STAGES[node.stage].shown]
 
 
-def logs_of(tracking: Tracking, store: Path, name: str, begun: datetime) -> Logs:
+def logs_of(tracking: Tracking, store: Path, name: str, started_at: datetime) -> Logs:
     """STORE/logs/NAME/TIME."""
-    return Logs(tracking, store / "logs", f"{in_file_name(name).lstrip('.') or '_'}/{stamp(begun)}")
+    return Logs(tracking, store / "logs", f"{in_file_name(name).lstrip('.') or '_'}/{stamp(started_at)}")
 
 
-def check_first(name: str, refs: Mapping[str, Ref], wanted: list[Node]) -> None:
+def check_later_nodes(name: str, refs: Mapping[str, Ref], wanted: list[Node]) -> None:
     """Called once the artifact of node `name` exists. Raises InputError if a node in `wanted` will fail with it.
 
     Raises `Damaged` if the reason may be a damaged artifact.

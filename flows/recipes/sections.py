@@ -75,7 +75,7 @@ class Sections(Config):
     initial: InitialConfig
     """The model before any pre-training."""
     ict: IctConfig
-    """The Inverse Cloze Task, for comparison. Without a budget there is no such stage."""
+    """The Inverse Cloze Task, for comparison. Without a budget or a checkpoint there is no such stage."""
     condenser: CondenserConfig
     cocondenser: CocondenserConfig
     bm25: BM25Config
@@ -113,7 +113,7 @@ class Sections(Config):
     tracking: Tracking
     """Where trainings are logged. Changes no result, and is in no cache key."""
 
-    def trains(self, section: Literal["ict", "condenser", "cocondenser"]) -> bool:
+    def has_stage(self, section: Literal["ict", "condenser", "cocondenser"]) -> bool:
         """Whether a pre-training is a stage of the run: it trains, or has a finished checkpoint.
 
         coCondenser's training needs the head of Condenser.
@@ -131,12 +131,12 @@ class Sections(Config):
         """Whether a stage reads the text `pretraining`. A finished checkpoint needs none of its inputs."""
         if self.cocondenser.checkpoint is not None:
             return False
-        corpus_aware = self.trains("cocondenser") and self.cocondenser.corpus == "pretraining"
+        corpus_aware = self.has_stage("cocondenser") and self.cocondenser.corpus == "pretraining"
         if self.condenser.checkpoint is not None:
             return corpus_aware
-        cloze = self.trains("ict") and self.ict.checkpoint is None and self.ict.corpus == "pretraining"
+        cloze = self.has_stage("ict") and self.ict.checkpoint is None and self.ict.corpus == "pretraining"
         begins = self.initial.reads_passages and self.ict.checkpoint is None
-        return self.trains("condenser") or corpus_aware or cloze or begins
+        return self.has_stage("condenser") or corpus_aware or cloze or begins
 
     @property
     def teaches(self) -> bool:

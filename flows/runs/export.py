@@ -12,6 +12,7 @@ from artifacts.records import Ref
 from artifacts.store import Store
 from flows.graph.run_schema import recipe_of
 from flows.recipes import yaml_layers
+from flows.runs.evaluated import is_retriever
 from flows.serving.engine import PRETRAINED, Engine, check_whole, evaluated_engines, no_finished_run
 from pipeline.errors import InputError
 from pipeline.export import folder
@@ -109,16 +110,10 @@ def choose_model(store: Store, recipe: str | None, model: str | None) -> Exporta
     if name not in nodes:
         raise InputError(f"--model {name}: no such node in the run of {engine.run.name}{yaml_layers.hint(name, nodes)}")
     path = nodes[name].path
-    if path.exists() and not _is_retriever(path):
-        known = ", ".join(node for node, ref in nodes.items() if _is_retriever(ref.path))
+    if path.exists() and not is_retriever(path):
+        known = ", ".join(node for node, ref in nodes.items() if is_retriever(ref.path))
         raise InputError(f"--model {name}: has no retrieval model; these nodes of the run have one: {known}")
     return Exportable(engine, name, "pretrained" if name == pretrained else name)
-
-
-def _is_retriever(path: Path) -> bool:
-    """Whether an artifact has a bi-encoder whose vectors are compared by inner product."""
-    has_pooling = (path / "1_Pooling").is_dir() or (path / "query" / "1_Pooling").is_dir()
-    return has_pooling and not (path / "scorer.safetensors").exists()
 
 
 def export_run(

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flows.dag import JUDGED
 from flows.recipes import yaml_layers
 from pipeline import paths
 from pipeline.data import text_files
 from pipeline.data.readers import beir
 from pipeline.errors import InputError
 
-JUDGED = ("dev", "test")
 DEV = ("dev", "validation", "valid", "val", "dev/small")
 """Names of ir_datasets for dev questions, after a collection's id."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from artifacts.runs import RunRecord, runs
 from artifacts.store import Store
 from flows.recipes.yaml_layers import hint
-from flows.runs.evaluated import find_evaluated
+from flows.runs.evaluated import find_evaluated, is_retriever
 from pipeline import paths
 from pipeline.errors import InputError
 from pipeline.modeling.existing_model import ExistingModel, folders, read_whole_model
@@ -96,7 +96,7 @@ def _of_run(run: RunRecord, node: str) -> Model:
     path = run.nodes[node].path
     what = f"{node} of the run of {run.name}"
     if not any((folder / "config.json").is_file() for folder in folders(path)):
-        others = [name for name, ref in run.nodes.items() if _is_retriever(ref.path)]
+        others = [name for name, ref in run.nodes.items() if is_retriever(ref.path)]
         raise InputError(f"{what} has no model{'; these nodes have one: ' if others else ''}{', '.join(others)}")
     if (path / "scorer.safetensors").exists():
         raise InputError(f"{what} compares vectors with a learned scorer, not by inner product")
@@ -108,10 +108,6 @@ def _of_run(run: RunRecord, node: str) -> Model:
     question, passage = _sides(path)
     encoder |= {**_vector(question), "tied": len(folders(path)) == 1}
     return Model(path, f"{run.name} {node}", question, passage, encoder, passage_tokens)
-
-
-def _is_retriever(path: Path) -> bool:
-    return any((folder / "1_Pooling").is_dir() for folder in folders(path))
 
 
 def _of_folder(path: Path) -> Model:

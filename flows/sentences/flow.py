@@ -38,7 +38,7 @@ def flow_of(prepared: Run[SentenceRecipe] | None = None) -> Flow[..., Any]:
 
         Args:
             recipe: The name of one of the project's recipes of sentence tasks, or the path of a YAML file.
-            set: Changes of the recipe, such as repeats=5.
+            set: Changes to it, such as repeats=5.
             store: The folder of the artifacts. If empty: COCONDENSER_STORE, otherwise ./store.
             device: auto, cpu or cuda. If empty: as the recipe says.
         """

@@ -174,8 +174,3 @@ def folder_of(source: str, folder: Path | None = None) -> Path | None:
     path = paths.relative_to(folder, source)
     nested = Path(source).parent != Path() and path.parent.is_dir()
     return path if ":" not in source or path.is_dir() or nested else None
-
-
-def with_settings(recipe: SentenceRecipe, settings: Iterable[str]) -> SentenceRecipe:
-    """The recipe with settings applied."""
-    return validate(yaml_layers.override(yaml_layers.Layer(recipe.model_dump(mode="json")), settings), SentenceRecipe)

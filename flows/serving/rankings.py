@@ -81,7 +81,7 @@ class BM25Retriever:
         """For each (text, depth, mask) the best `depth` passages, or all that contain one of the words.
 
         A mask is identified by its object, and must not change.
-        Raises Ended if the Java process ends; the next questions use a new process.
+        Raises JavaFailed if the Java process ends; the next questions use a new process.
         """
         try:
             return self._top(questions)

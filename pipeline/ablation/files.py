@@ -110,7 +110,7 @@ def stored(data: AblationData) -> dict[str, Any]:
 
 
 def write_data(data: AblationData, out: Path) -> None:
-    """The files FILES. Equal data give equal bytes, and `read_data` gives equal data."""
+    """Writes FILES. Equal data give equal bytes, and `read_data` returns equal data."""
     import pyarrow as pa
 
     whole = stored(data)
@@ -142,7 +142,7 @@ def _schema() -> "pyarrow.Schema":
 
 
 def read_data(folder: Path) -> AblationData:
-    """What `write_data` wrote there. Raises InputError where a file is missing, damaged, or does not fit the others."""
+    """Reads what `write_data` wrote. Raises InputError if a file is missing, damaged, or does not fit the others."""
     with input_error_on_read(folder / CELLS, AGAIN):
         cells = checked_cells(json.loads((folder / CELLS).read_bytes()))
     with input_error_on_read(folder / CURVES, AGAIN):
@@ -170,7 +170,7 @@ def checked_curves(found: Any, cells: Stored) -> list[Curves | None]:
 
 
 def run_places(cells: Stored) -> list[RunPlace]:
-    """Of all runs: the first stage's, then those of each cell."""
+    """Returns the places of all runs: the first stage's, then those of each cell."""
     first: list[RunPlace] = [(cells.first_stage.label, None, None, None, split) for split in cells.first_stage.figures]
     return first + [
         (cell.row, run.negatives, cell.size, cell.seed, run.split)
@@ -182,7 +182,7 @@ def run_places(cells: Stored) -> list[RunPlace]:
 def build_data(
     cells: Stored, curves: Sequence[Curves | None], questions: Mapping[RunPlace, pd.DataFrame]
 ) -> AblationData:
-    """The data of which these are the parts. Raises ValueError where they do not fit each other."""
+    """Builds the data from its parts. Raises ValueError if they do not fit each other."""
     named = run_places(cells)
     place = iter(named)
     first = {

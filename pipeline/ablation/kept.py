@@ -84,7 +84,7 @@ def _outcomes(runs: list[tuple[str, RunResults]]) -> dict[str, Any]:
 
 
 def read_data_file(path: Path) -> AblationData:
-    """What `write_data_file` wrote there. Raises InputError where it is damaged, or its parts do not fit each other."""
+    """Reads what `write_data_file` wrote. Raises InputError if it is damaged, or its parts do not fit each other."""
     with input_error_on_read(path, AGAIN):
         table = read_parquet(path)
         if table.schema != _schema() or len(table) != 1:

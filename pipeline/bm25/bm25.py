@@ -140,7 +140,7 @@ def start_child(
 
 
 def check_child(child: subprocess.Popen[str], answer: Mapping[str, Any], stderr: IO[str]) -> None:
-    """Raises InputError or Ended, with a one-line message, if the finished process failed."""
+    """Raises InputError or JavaFailed, with a one-line message, if the finished process failed."""
     if "input_error" in answer:
         raise InputError(answer["input_error"])
     if "error" in answer:

@@ -26,7 +26,7 @@ class Searcher:
     `with Searcher(artifact) as searcher: searcher.hits([("how to parse a date", 10, None)])`. Java loads in the
     background (2 s); the first question, or `wait`, waits for it. The process ends with the `with`, or with its caller.
     If passages have weights, the weights of a question are the counts of its words in lower case.
-    Raises InputError for an artifact from a run file. Its methods raise Ended.
+    Raises InputError for an artifact from a run file. Its methods raise JavaFailed.
     """
 
     def __init__(self, artifact: Path) -> None:

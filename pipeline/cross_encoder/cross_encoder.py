@@ -23,11 +23,11 @@ from pipeline.runtime.work import Metrics, Work
 class CrossEncoderConfig(ExamplesConfig):
     checkpoint: Path | None
     """A finished cross-encoder, used instead of training: a Hugging Face folder of BERT or RoBERTa type with one
-    label, such as cross-encoder/ms-marco-MiniLM-L6-v2. Null: train."""
+    label, such as cross-encoder/ms-marco-MiniLM-L6-v2. null: train."""
     loss: Literal["listwise", "pointwise"]
     """`listwise`: softmax over the positive and the negatives of a question (LCE: Gao, Dai and Callan 2021). It
     determines a question's scores only up to a constant. `pointwise`: a sigmoid for each pair (RocketQA, section 4.1),
-    needed for thresholds (denoise, pseudo)."""
+    needed for thresholds (denoise, pseudo_labels)."""
     negatives_per_query: int = Field(ge=1)
     """Negatives of each question: the loss compares a positive with them. 7 in LCE's code."""
     question_tokens: int = Field(ge=3, le=512)

@@ -108,7 +108,7 @@ def score_rows(
     length_N = np.array([len(row) for row in rows.ids], np.int64)
     device = model.device.type
     with torch.inference_mode():
-        for row_B in filter(len, cut_chunks(length_N, 0, budget)):
+        for row_B in filter(len, cut_chunks(length_N, None, budget)):
             logit_N[row_B] = logits(model, pack_pairs(model, rows, row_B, device)).cpu().numpy()
             if done is not None:
                 done(len(row_B))

@@ -64,7 +64,7 @@ class CheckedPairs:
 NOTHING = CheckedPairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
 
 
-def check_pairs(
+def find_answers(
     collection: Path, runs: Sequence[Run], answers: Sequence[Sequence[str]], before: CheckedPairs, progress: Progress
 ) -> CheckedPairs:
     """Returns `before` and the other pairs in the runs' first DEPTH ranks.

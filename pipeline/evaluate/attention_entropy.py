@@ -26,7 +26,7 @@ def entropy_rows(model: Any, ids: Ids, budget: int, done: Callable[[int], None])
     entropy_NLH = np.empty((len(ids), shape.num_hidden_layers, shape.num_attention_heads), np.float32)
     length_N = np.array([len(row) for row in ids], np.int64)
     with torch.inference_mode():
-        for row_B in filter(len, cut_chunks(length_N, 0, budget)):
+        for row_B in filter(len, cut_chunks(length_N, None, budget)):
             packed = pack([ids[i] for i in row_B], model.device.type)
             entropy_NLH[row_B] = cls_entropies(model, packed).cpu().numpy()
             done(len(row_B))

@@ -34,14 +34,14 @@ def read_split_questions(collection: Path, split: str, relevance: int) -> SplitQ
     from pipeline.evaluate.answer_qrels import normalised
 
     queries = read_queries(collection, [split])
-    _, qrels, without = judged_questions(collection, split, relevance, [q.query_id for q in queries])
+    _, qrels, without = relevant_questions(collection, split, relevance, [q.query_id for q in queries])
     answers = {q.query_id: [a for answer in q.answers if (a := normalised(answer)).strip()] for q in queries}
     answers = {query_id: texts for query_id, texts in answers.items() if texts}
     measured = [q.query_id for q in queries if q.query_id in qrels or q.query_id in answers]
     return SplitQuestions(pa.array(measured, pa.string()), qrels, answers, without)
 
 
-def judged_questions(
+def relevant_questions(
     collection: Path, split: str, relevance: int, query_ids: Sequence[str] | None = None
 ) -> tuple["pyarrow.Array", dict[str, dict[str, int]], int]:
     """Returns ids and qrels of a split's questions with a relevant passage, and the number of those without.

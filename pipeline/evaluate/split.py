@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pipeline.data.qrels import Qrels
 from pipeline.data.runs import Run
 from pipeline.evaluate import answer_qrels, per_query
-from pipeline.evaluate.answer_qrels import CheckedPairs, check_pairs
+from pipeline.evaluate.answer_qrels import CheckedPairs, find_answers
 from pipeline.evaluate.fusion import Choice, choose, fuse, untuned
 from pipeline.evaluate.measures import HIT_PROVIDERS, HITS, MEASURES, PROVIDERS, Providers, as_ranks, measure, nb_recall
 from pipeline.evaluate.questions import SplitQuestions, select_questions
@@ -79,10 +79,10 @@ def split_figures(
     query_ids = questions.query_ids.to_pylist()
     answers = [questions.answers.get(query_id, ()) for query_id in query_ids]
     runs = {**own_runs, **others}
-    looked = check_pairs(common.collection, [*runs.values()], answers, answer_qrels.NOTHING, progress)
+    looked = find_answers(common.collection, [*runs.values()], answers, answer_qrels.NOTHING, progress)
     joined = fused(common, split, questions, runs, looked, choices)
     runs |= joined
-    looked = check_pairs(common.collection, [*joined.values()], answers, looked, progress)
+    looked = find_answers(common.collection, [*joined.values()], answers, looked, progress)
     hits = looked.qrels(questions.query_ids, passage_ids)
     done = 0
 

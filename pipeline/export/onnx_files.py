@@ -18,7 +18,7 @@ from pipeline.dense.search import top_k
 from pipeline.errors import InputError
 from pipeline.evaluate.config import SPLITS
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
-from pipeline.evaluate.questions import judged_questions
+from pipeline.evaluate.questions import relevant_questions
 from pipeline.export.graph import INPUTS, OPSET, quiet, write_graph
 from pipeline.export.model import write_tokenizer
 from pipeline.export.source import Source, form_of, judged_places, read_sample
@@ -179,7 +179,7 @@ def retrieval_measures(source: Source, ways: Mapping[str, Encode], progress: Pro
     if source.index is None:
         return None
     for split in SPLITS:
-        query_ids, qrels, _ = judged_questions(source.collection, split, source.relevance)
+        query_ids, qrels, _ = relevant_questions(source.collection, split, source.relevance)
         if qrels:
             break
     else:

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipeline.data.barred import FREE, Barred, Dropped, numbers_barred, reasons
-from pipeline.data.barred import read_barred as read_barred
+from pipeline.data.barred import FREE, Barred, Dropped, numbers_barred, read_barred, reasons
 from pipeline.data.judged import Judged, PassageLists, _lists, index_pairs, read_judged, take
 from pipeline.data.stored import input_error_on_read, read_table
 from pipeline.errors import InputError

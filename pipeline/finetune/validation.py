@@ -59,8 +59,7 @@ def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed:
     If a list is too short, it adds passages of the full collection. Raises InputError if there are no dev questions, or
     if one has too few passages that are not barred.
     """
-    from pipeline.data.barred import numbers_barred
-    from pipeline.data.barred import read_barred as read_barred
+    from pipeline.data.barred import numbers_barred, read_barred
     from pipeline.data.judged import read_judged
     from pipeline.finetune.examples import check_enough, fill
     from pipeline.finetune.pools import read_lists

@@ -46,11 +46,11 @@ class Validator:
         """Measures the weights after `epoch` epochs and `step` updates; saves them if they are the best so far."""
         self._best.add(epoch, step, self.measure())
 
-    def last(self, epoch: int, step: int, select: str) -> dict[str, float]:
+    def last(self, epoch: int, step: int, keep: str) -> dict[str, float]:
         """Measures the last epoch; for `best`, loads the best epoch's weights. Returns the kept epoch's figures."""
         self.after(epoch, step)
         kept = self.rows[-1]
-        if select == "best":
+        if keep == "best":
             kept = self._best.row()
             if ranks.rank() == 0:  # which writes the checkpoint
                 self._best.put_back()

@@ -82,7 +82,7 @@ def encode_rows(encoder: Encoder, ids: Ids, budget: int, done: Callable[[int], N
     vector_NE = np.empty((len(ids), encoder.dimension), np.float32)
     length_N = np.array([len(row) for row in ids], np.int64)
     with torch.inference_mode():
-        for row_B in filter(len, cut_chunks(length_N, 0, budget)):
+        for row_B in filter(len, cut_chunks(length_N, None, budget)):
             vector_NE[row_B] = vectors(encoder, pack([ids[i] for i in row_B], encoder.device.type)).cpu().numpy()
             if done is not None:
                 done(len(row_B))

@@ -13,7 +13,7 @@ class EncoderConfig(Config):
     normalise: bool
     """Vectors of length 1, so that the inner product is the cosine. False in the papers."""
     projection: int | None = Field(ge=1)
-    """Dimensions of a linear map, trained in fine-tuning, from the pooled state to the vector. None in the papers."""
+    """Dimensions of a linear map from the pooled state to the vector, trained in fine-tuning. null: none (papers)."""
     tied: bool
     """One encoder for questions and passages (MARCO), or two that start equal (DPR's set-up)."""
     question_tokens: int = Field(ge=4, le=512)

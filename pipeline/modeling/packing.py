@@ -191,7 +191,7 @@ def cut_chunks(length_S: np.ndarray, chunk: int | None, budget: int, multiple: i
     order_S = np.argsort(length_S, kind="stable")
     if not len(order_S):
         return []
-    if chunk:
+    if chunk is not None:
         edges = np.append(np.arange(0, len(order_S), chunk), len(order_S))
     else:
         ends_S = np.cumsum(length_S[order_S])

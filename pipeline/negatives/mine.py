@@ -32,9 +32,9 @@ class MineConfig(SamplingConfig):
     number: int = Field(ge=1)
     """Negatives sampled from the pool of each question. 30 (authors' code)."""
     margin_absolute: float | None = Field(ge=0)
-    """Only passages that score at least this much below the question's best judged passage. None: no filter."""
+    """Only passages that score at least this much below the question's best judged passage. null: no filter."""
     margin_relative: float | None = Field(gt=0, le=1)
-    """The same, as a share of the best judged score's absolute value. None: no filter."""
+    """The same, as a share of the best judged score's absolute value. null: no filter."""
 
 
 def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics:

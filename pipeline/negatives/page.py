@@ -102,7 +102,7 @@ def question(
         margin = None if best is None else float(ranking.scores[place]) - best
         if margin is not None and margin > 0:
             weak.append("above the positive")
-        count = len(words_of_question & set(distinct_words(f"{passage['title']} {passage['text']}")))
+        count = len(words_of_question & set(words_in(f"{passage['title']} {passage['text']}")))
         hits = f"{count} of {len(words_of_question)} words" if words_of_question else ""
         return shown(passage_id) | {"strong": strong, "weak": weak, "hits": hits, "margin": signed(margin)}
 
@@ -121,8 +121,8 @@ def suspicions(
     negative: Mapping[str, Any], positives: Sequence[Mapping[str, Any]], answers: Iterable[str]
 ) -> tuple[list[str], list[str]]:
     """Returns (strong signs, weak signs) of a false negative: an answer in its text, a positive's text or document."""
-    strong, plain_text = [], f" {' '.join(distinct_words(negative['text']))} "
-    contained = [a for a in answers if distinct_words(a) and f" {' '.join(distinct_words(a))} " in plain_text]
+    strong, plain_text = [], f" {' '.join(words_in(negative['text']))} "
+    contained = [a for a in answers if words_in(a) and f" {' '.join(words_in(a))} " in plain_text]
     if contained:
         strong.append(f"holds the answer “{max(contained, key=len)}”")
     common = max((overlap(negative["text"], p["text"]) for p in positives), default=0.0)
@@ -139,23 +139,23 @@ def overlap(one: str, other: str) -> float:
 
 
 def triples(text: str) -> set[tuple[str, ...]]:
-    sequence = distinct_words(text)
+    sequence = words_in(text)
     return {tuple(sequence[i : i + 3]) for i in range(len(sequence) - 2)}
 
 
-def distinct_words(text: str) -> list[str]:
+def words_in(text: str) -> list[str]:
     return re.findall(r"\w+", text.casefold())
 
 
 def question_words(text: str) -> set[str]:
     """Returns the question's first distinct words except stop words; if it has only stop words, returns these."""
-    distinct = list(dict.fromkeys(distinct_words(text)))
+    distinct = list(dict.fromkeys(words_in(text)))
     return set([w for w in distinct if w not in COMMON][:MARKED_WORDS] or distinct[:MARKED_WORDS])
 
 
-def match_pattern(question_words: Iterable[str], answers: Iterable[str]) -> re.Pattern[str] | None:
+def match_pattern(words: Iterable[str], answers: Iterable[str]) -> re.Pattern[str] | None:
     """Returns a pattern that finds answers and words of the question, longer ones first; None if there are none."""
-    parts = [*sorted(set(answers), key=lambda a: (-len(a), a)), *sorted(question_words, key=lambda w: (-len(w), w))]
+    parts = [*sorted(set(answers), key=lambda a: (-len(a), a)), *sorted(words, key=lambda w: (-len(w), w))]
     return re.compile(rf"(?<!\w)({'|'.join(map(re.escape, parts))})(?!\w)", re.IGNORECASE) if parts else None
 
 

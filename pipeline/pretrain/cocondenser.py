@@ -185,7 +185,7 @@ def prepare_cocondenser(config: dict[str, Any], start: Path, tokens: Path, machi
     from pipeline.pretrain.train import Training
 
     own = CocondenserConfig.model_validate(config)
-    if own.budget is None or own.checkpoint is not None:
+    if not own.trains:
         return Training(own, bert.with_own_head(start, None).to(device), head_objective(start))
 
     module = bert.with_own_head(start, "condenser").to(device)
@@ -213,7 +213,7 @@ def prepare_cocondenser(config: dict[str, Any], start: Path, tokens: Path, machi
             device=device,
         )
 
-    steps = updates(own.budget, batches, float(documents.tokens_N.sum()) / batches)
+    steps = updates(own, batches, float(documents.tokens_N.sum()) / batches)
     total = len(data.doc_offsets) - 1
     counts = {"documents": total, "documents_too_short": total - len(documents.number_N)}
     return Training(own, module, "condenser", steps, step, counts)

@@ -129,7 +129,7 @@ def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine
         module = bert.with_own_head(start, own.objective, own.head_layers).to(device)
     else:
         module = bert.with_new_head(start, own.head_layers, own.seed).to(device)
-    if own.budget is None or own.checkpoint is not None:
+    if not own.trains:
         return Training(own, module, own.objective)
 
     data = Tokens.open(tokens)
@@ -151,6 +151,6 @@ def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine
             device=device,
         )
 
-    steps = updates(own.budget, batches, float((length_N + 2).sum()) / batches)
+    steps = updates(own, batches, float((length_N + 2).sum()) / batches)
     counts = {"documents": len(data.doc_offsets) - 1, "blocks": len(begin_N)}
     return Training(own, module, own.objective, steps, step, counts)

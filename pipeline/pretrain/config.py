@@ -55,9 +55,10 @@ class PretrainConfig(Config):
         return self.budget is not None and self.checkpoint is None
 
 
-def updates(budget: str, batches: int, mean_tokens: float) -> int:
-    """Returns a training's updates. `batches`: in an epoch; `mean_tokens`: in a batch."""
-    number, unit = read_budget(budget)
+def updates(config: PretrainConfig, batches: int, mean_tokens: float) -> int:
+    """Returns the updates of a training that has a budget. `batches`: in an epoch; `mean_tokens`: in a batch."""
+    assert config.budget is not None
+    number, unit = read_budget(config.budget)
     if unit == "steps":
         return int(number)
     return max(1, round(number * batches if unit == "epochs" else number / mean_tokens))

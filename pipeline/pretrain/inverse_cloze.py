@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline.advice import Changes
 from pipeline.errors import InputError
@@ -50,10 +50,15 @@ class IctConfig(PretrainConfig):
     """Dimensions of the compared vectors: the CLS vector after a linear map without bias, which is dropped after
     training. 128 (Lee et al. 2019; ABS)."""
 
+    @field_validator("budget")
+    @classmethod
+    def _counts_no_tokens(cls, budget: str | None) -> str | None:
+        if budget is not None and read_budget(budget).unit == "tokens":
+            raise ValueError("steps or epochs are expected, not tokens")
+        return budget
+
     @model_validator(mode="after")
     def _consistent(self) -> "IctConfig":
-        if self.budget is not None and read_budget(self.budget).unit == "tokens":
-            raise ValueError("budget: write steps or epochs")
         if self.segment_tokens < self.segment_min:
             raise ValueError(f"segment_tokens ({self.segment_tokens}) is below segment_min ({self.segment_min})")
         if self.passage_tokens <= self.segment_min:
@@ -153,7 +158,7 @@ def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Mach
     from pipeline.pretrain.train import Training
 
     own = IctConfig.model_validate(config)
-    if own.budget is None or own.checkpoint is not None:
+    if not own.trains:
         return Training(own, bert.with_own_head(start, None), head_objective(start))
 
     data = Tokens.open(tokens)
@@ -191,4 +196,4 @@ def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Mach
         "passages_one_sentence": passages.one_sentence,
         "passages_without_segment": passages.no_segment,
     }
-    return Training(own, module, "ict", updates(own.budget, batches, 0.0), step, counts)
+    return Training(own, module, "ict", updates(own, batches, 0.0), step, counts)

@@ -24,9 +24,9 @@ class Training(NamedTuple):
     objective: str
     """What the head was trained for; written with the checkpoint."""
     steps: int = 0
-    """Updates. 0: the module passes through."""
+    """Updates."""
     step: Callable[[int], Mapping[str, Any]] | None = None
-    """step(i) computes the gradients of update i (`loop.train`)."""
+    """step(i) computes the gradients of update i (`loop.train`). None: the module is written as it is."""
     counts: Mapping[str, int] = {}
     """Further metrics."""
 

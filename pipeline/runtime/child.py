@@ -4,11 +4,11 @@ With several ranks this process becomes torchrun, which starts this module again
 All printed text goes to stderr; stdout carries only the JSON lines.
 """
 
-import importlib
 import json
 import os
 import sys
 from collections.abc import Mapping
+from pkgutil import resolve_name
 
 from pipeline.runtime.processes import die_with_parent, python, report_errors, reporter
 
@@ -46,8 +46,7 @@ def main() -> None:
     with report_errors(report):
         from pipeline.runtime import ranks
 
-        module, name = job["function"].split(":")
-        function = getattr(importlib.import_module(module), name)
+        function = resolve_name(job["function"])
         set_precision(job["tf32"], job["device"])
         with ranks.process_group(job["device"]):
             result = function(progress=progress, device=job["device"], **job["arguments"])

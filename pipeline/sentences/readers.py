@@ -49,7 +49,7 @@ class ScoredConfig(Config):
     """Score of two sentences with the same meaning. 5 in STS-b; the lowest is 0."""
 
     @model_validator(mode="after")
-    def _columns_are_told_apart(self) -> Self:
+    def _columns_are_distinct(self) -> Self:
         return check_columns(self)
 
 
@@ -71,7 +71,7 @@ class LabelledConfig(Config):
     """Labels of lines that are skipped and counted, such as SNLI's `-` (no agreement)."""
 
     @model_validator(mode="after")
-    def _columns_are_told_apart(self) -> Self:
+    def _columns_are_distinct(self) -> Self:
         if len({*self.labels, *self.left_out}) != 3 + len(self.left_out):
             raise ValueError("labels and left_out: duplicate label")
         return check_columns(self)
@@ -95,7 +95,7 @@ class TripletConfig(Config):
     """A sentence of another section of the same article."""
 
     @model_validator(mode="after")
-    def _columns_are_told_apart(self) -> Self:
+    def _columns_are_distinct(self) -> Self:
         return check_columns(self)
 
 

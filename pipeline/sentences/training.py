@@ -28,9 +28,9 @@ from pipeline.runtime import ranks
 from pipeline.runtime.ranks import rank
 from pipeline.runtime.work import Machine, Metrics, Progress
 from pipeline.sentences import tables
+from pipeline.sentences.kinds import LABELS, MEASURE, loss_of, measure, value_of
 from pipeline.sentences.model import SentenceEncoder
 from pipeline.sentences.readers import TEXTS
-from pipeline.sentences.tasks import LABELS, MEASURE, loss_of, measure, value_of
 from pipeline.sentences.tune import TuneConfig, TuneTraining
 from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 from pipeline.training import loop
@@ -151,7 +151,7 @@ def train_sentences(
     figures = {f"{split}_{name}": value for split in splits for name, value in results[split][1].items()}
     metrics = {"rows": len(rows), "epoch": best_epoch, **figures, **training_summary(history)}
     if rank() == 0:
-        write_checkpoint(Path(out), Path(start), towers, history, metrics)
+        write_sentence_model(Path(out), Path(start), towers, history, metrics)
         write_tables(Path(out), {split: results[split][0] for split in splits}, validation.rows if validation else [])
     return metrics
 
@@ -208,7 +208,9 @@ def training_summary(history: list[dict[str, float]]) -> Metrics:
     return loop.history_metrics(history) if history else {"updates": 0}
 
 
-def write_checkpoint(out: Path, start: Path, towers: Towers, history: list[dict[str, float]], metrics: Metrics) -> None:
+def write_sentence_model(
+    out: Path, start: Path, towers: Towers, history: list[dict[str, float]], metrics: Metrics
+) -> None:
     """Writes the checkpoint with the tokenizer, pooling and prefix of `start`, and the metrics."""
     one = towers.encoders[0]
     projection = one.projection.weight if one.projection else None

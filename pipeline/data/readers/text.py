@@ -22,7 +22,7 @@ from pipeline.runtime.work import Progress
 
 Documents = Callable[[], Iterator[tuple[str, Document]]]
 """Starts a stream of (place, document)."""
-Asked = tuple[str, Query, list[str]]
+PlacedQuestion = tuple[str, Query, list[str]]
 """Place, question, and the ids of the passages that answer it."""
 NO_QUESTIONS = "set ingest.questions=[] to generate none and only pre-train (--until cocondenser)"
 
@@ -49,7 +49,7 @@ def read(config: TextConfig, progress: Progress) -> Source:
     paths, counts, examples = listing(config)
     documents: Documents = partial(documents_of, paths, config)
     repeated: set[int] = set()
-    questions: list[Asked] = []
+    questions: list[PlacedQuestion] = []
     if config.questions:
         seen: Counter[int] = Counter()
         documents = spooled(_with_progress(documents(), progress))  # parsed once, read three times
@@ -91,13 +91,13 @@ def _passages(documents: Documents, config: TextConfig, repeated: set[int]) -> I
 
 def _questions(
     documents: Documents, config: TextConfig, repeated: set[int], counts: Counter[str], examples: Examples
-) -> list[Asked]:
+) -> list[PlacedQuestion]:
     """Returns all questions. Adds crops that occur in several passages to `repeated`, and updates `counts`.
 
     Raises InputError without any question, without training questions, or without held-out ones if dev_share or
     test_share is above 0.
     """
-    candidates: list[tuple[str, Asked]] = []
+    candidates: list[tuple[str, PlacedQuestion]] = []
     seen: Counter[int] = Counter()
     total, left_out = 0, Counter({"saying_nothing": 0, "repeated": 0, "without_rest": 0})
     for place, found, generated in _generate(documents, config, repeated):

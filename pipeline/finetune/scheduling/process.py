@@ -171,7 +171,7 @@ def pools(sizes: Sequence[int], most: int | None) -> list[tuple[int, int]]:
     """Returns ranges (first, last + 1) of batches of at most `most` pairs (None: all), or of one larger batch."""
     firsts, total = [0], 0
     for number, size in enumerate(sizes):
-        if most and total and total + size > most:
+        if most is not None and total and total + size > most:
             firsts.append(number)
             total = 0
         total += size

@@ -11,10 +11,10 @@ from three_rows import ROWS, own
 from artifacts.store import Store
 from flows.ablations import file
 from flows.ablations.ablation import Ablation, cells
-from flows.ablations.choice import Choice, chosen
+from flows.ablations.choice import Choice, apply_choice
 from flows.ablations.file import load
 from flows.ablations.plan import RowPlan, plan_rows, total
-from flows.ablations.shared_nodes import Union, union
+from flows.ablations.shared_nodes import SharedNodes, merge_cells
 from flows.cli.ablation import plan_table
 from flows.dag import nodes
 from flows.graph.plan import plan
@@ -25,7 +25,7 @@ from pipeline.errors import InputError
 from tasks.terminal import print_whole
 
 
-def by_stage(cells: Union) -> dict[str, int]:
+def by_stage(cells: SharedNodes) -> dict[str, int]:
     stages = [node.stage for node in cells.nodes]
     return {stage: stages.count(stage) for stage in dict.fromkeys(stages)}
 
@@ -38,7 +38,7 @@ def test_every_file_is_complete_or_says_what_it_lacks(name: str) -> None:
             load(name)
         return
     ablation = load(name)
-    found = union(ablation, [*ablation.rows])
+    found = merge_cells(ablation, [*ablation.rows])
     seen: set[str] = set()
     for node in found.nodes:
         assert node.name not in seen
@@ -67,7 +67,7 @@ def test_the_papers_rows() -> None:
 
 
 def test_what_cells_share_is_one_task(three: Ablation) -> None:
-    found = union(three, [*three.rows])
+    found = merge_cells(three, [*three.rows])
     counts = by_stage(found)
     once = {"ingest": 1, "tokenizer": 1, "tokens": 1, "bm25": 1, "initial": 1, "condenser": 1, "cocondenser": 2}
     # Three pre-trained models are encoded and searched, and six of stage 1.
@@ -84,9 +84,9 @@ def test_what_cells_share_is_one_task(three: Ablation) -> None:
 
 def test_a_cell_alone_has_the_same_nodes(three: Ablation, tmp_path: Path) -> None:
     """So that `cocondenser run` of its recipe finds them all in the store."""
-    parts = {part.node.name: part.node for part in union(three, [*three.rows]).parts}
+    parts = {part.node.name: part.node for part in merge_cells(three, [*three.rows]).parts}
     store = Store(tmp_path / "store")
-    for one in union(three, [*three.rows]).needs:
+    for one in merge_cells(three, [*three.rows]).needs:
         alone = up_to(nodes(one.cell.recipe), "evaluate")
         assert [node.name for node in alone] == [*one.parts]
         for node in alone:
@@ -103,14 +103,14 @@ def test_seeds_change_fine_tuning_alone(three: Ablation) -> None:
     assert differing == {"stage1", "stage2"}
     assert (one.stage1.seed, one.stage2.seed) == (1, 2)
     assert one.train_subset == two.train_subset
-    (plain,) = cells(chosen(load("marco"))[0], ["coCondenser"])
+    (plain,) = cells(apply_choice(load("marco"))[0], ["coCondenser"])
     # The recipes' own seed gives the recipes' own artifacts.
     assert plain.recipe == resolve("marco", ["attention.corpus=collection"])
 
 
 def test_where_it_runs_changes_no_table(three: Ablation) -> None:
     def table(*settings: str) -> object:
-        return union(*chosen(three, Choice(set=[*settings]))).nodes[-1].config
+        return merge_cells(*apply_choice(three, Choice(set=[*settings]))).nodes[-1].config
 
     assert table("machine.device=cpu", "tracking.tensorboard=false") == table() != table("stage1.epochs=2")
 
@@ -118,7 +118,7 @@ def test_where_it_runs_changes_no_table(three: Ablation) -> None:
 def test_where_data_lies_changes_no_table(tmp_path: Path) -> None:
     def table(folder: str) -> object:
         text = f"set: ['ingest={{reader: beir, folder: {folder}, document_key: doc, metadata: []}}']\n"
-        return union(*chosen(own(tmp_path, ROWS + text))).nodes[-1].config
+        return merge_cells(*apply_choice(own(tmp_path, ROWS + text))).nodes[-1].config
 
     assert table("data/notes") == table("/home/me/notes") != table("data/others")
 
@@ -129,7 +129,7 @@ def test_where_parts_of_general_text_lie_changes_no_table(tmp_path: Path) -> Non
             f"{{reader: beir, folder: {name}, document_key: doc, metadata: []}}" for name in (folder, "data/b")
         )
         text = f"set: ['pretraining={{reader: several, parts: [{parts}]}}']\n"
-        return union(*chosen(own(tmp_path, ROWS + text))).nodes[-1].config
+        return merge_cells(*apply_choice(own(tmp_path, ROWS + text))).nodes[-1].config
 
     assert table("data/notes") == table("/home/me/notes") != table("data/others")
 
@@ -146,7 +146,7 @@ def test_the_page_tells_each_cells_command(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: marco\nstage1: {epochs: 9}\nencoder: {question_prefix: 'query: '}\n")
     text = ROWS.replace("recipe: tiny", "recipe: mine.yaml") + "set: [stage1.batch_order=sequential]\n"
     ablation = own(tmp_path, text)
-    found = union(ablation, [*ablation.rows])
+    found = merge_cells(ablation, [*ablation.rows])
     for one, cell in zip(found.needs, found.nodes[-1].config.cells, strict=True):
         words = shlex.split(shown_command(cell))
         assert words[:2] == ["cocondenser", "run"]
@@ -156,7 +156,7 @@ def test_the_page_tells_each_cells_command(tmp_path: Path) -> None:
 
 
 def test_sizes_and_negatives(three: Ablation) -> None:
-    sized, rows = chosen(three, Choice(sizes=[10, None], rows=["Condenser"], reference="Condenser"))
+    sized, rows = apply_choice(three, Choice(sizes=[10, None], rows=["Condenser"], reference="Condenser"))
     found = cells(sized, rows)
     assert [(cell.size, cell.recipe.train_subset.queries) for cell in found] == [
         (10, 10),
@@ -164,31 +164,37 @@ def test_sizes_and_negatives(three: Ablation) -> None:
         (None, None),
         (None, None),
     ]
-    assert by_stage(union(sized, rows))["condenser"] == 1
-    assert "stage1 (10 questions, seed 1)" in [node.name for node in union(sized, rows).nodes]
-    table = union(*chosen(three, Choice(negatives=["bm25", "mined"], seeds=[1], rows=["coCondenser"]))).nodes[-1].config
+    assert by_stage(merge_cells(sized, rows))["condenser"] == 1
+    assert "stage1 (10 questions, seed 1)" in [node.name for node in merge_cells(sized, rows).nodes]
+    table = (
+        merge_cells(*apply_choice(three, Choice(negatives=["bm25", "mined"], seeds=[1], rows=["coCondenser"])))
+        .nodes[-1]
+        .config
+    )
     assert table.cells[0].systems == {"bm25": "stage1", "mined": "stage2"}
-    assert union(three, ["coCondenser"]).nodes[-1].config.cells[0].systems == {"bm25": "stage1"}
+    assert merge_cells(three, ["coCondenser"]).nodes[-1].config.cells[0].systems == {"bm25": "stage1"}
 
 
 def test_what_needs_no_further_stage_is_a_column_too(three: Ablation) -> None:
     """Of the evaluations that there are anyway."""
     asked = {"negatives": ["none", "bm25", "fusion"], "seeds": [1, 2], "sizes": [10, None]}
     wide = three.model_copy(update=asked)
-    found, plain = (union(one, ["coCondenser"]) for one in (wide, wide.model_copy(update={"negatives": ["bm25"]})))
+    found, plain = (
+        merge_cells(one, ["coCondenser"]) for one in (wide, wide.model_copy(update={"negatives": ["bm25"]}))
+    )
     assert [node.name for node in found.nodes] == [node.name for node in plain.nodes]
     own = {"bm25": "stage1", "fusion": "fusion"}
     systems = [list(cell.systems.items()) for cell in found.nodes[-1].config.cells]
     first = [("none", "pretrained"), *own.items()]
     assert systems == [[*own.items()], [*own.items()], first, [*own.items()]]
-    mined = union(wide.model_copy(update={"negatives": ["fusion", "mined"]}), ["coCondenser"])
+    mined = merge_cells(wide.model_copy(update={"negatives": ["fusion", "mined"]}), ["coCondenser"])
     assert "mine (10 questions, seed 1)" in [node.name for node in mined.nodes]
     assert mined.nodes[-1].config.cells[0].systems == {"mined": "stage2", "fusion": "fusion"}
 
 
 def test_what_no_index_can_search_is_joined_with_nothing() -> None:
     wide = load("batches").model_copy(update={"negatives": ["none", "bm25", "fusion"]})
-    table = union(wide, ["learning to rank"]).nodes[-1].config
+    table = merge_cells(wide, ["learning to rank"]).nodes[-1].config
     assert [cell.systems for cell in table.cells] == [{}, {"none": "pretrained"}]
 
 
@@ -203,7 +209,7 @@ def test_rounds_of_mining_may_be_set_where_there_are_mined_negatives(three: Abla
 
 def test_attention_is_looked_at_in_the_cells_that_are_drawn(three: Ablation) -> None:
     looking = three.model_copy(update={"set": ["attention.sections=9"]})
-    found = union(looking, [*looking.rows])
+    found = merge_cells(looking, [*looking.rows])
     assert by_stage(found)["attention"] == 3
     assert [name for name in found.nodes[-1].inputs if name.startswith("attention")] == [
         "attention_0",
@@ -216,15 +222,15 @@ def test_attention_is_looked_at_in_the_cells_that_are_drawn(three: Ablation) -> 
 def test_a_row_continues_from_another_rows_model(tmp_path: Path) -> None:
     text = ROWS.replace("  Condenser continued: null\n", "").replace("seeds: [1, 2]", "seeds: [1]")
     ablation = own(tmp_path, text)
-    found = union(ablation, [*ablation.rows])
+    found = merge_cells(ablation, [*ablation.rows])
     nodes = {node.name: node for node in found.nodes}
     continued = nodes["condenser (Condenser continued)"]
     assert continued.inputs["start"] is nodes["condenser (Condenser)"]
     assert continued.config.continued
     assert by_stage(found)["initial"] == 1
     # Alone it still needs the row that it continues, and nothing of that row's fine-tuning.
-    alone = union(
-        chosen(ablation, Choice(reference="Condenser continued", rows=["Condenser continued"]))[0],
+    alone = merge_cells(
+        apply_choice(ablation, Choice(reference="Condenser continued", rows=["Condenser continued"]))[0],
         ["Condenser continued"],
     )
     counts = by_stage(alone)
@@ -237,17 +243,19 @@ def test_what_a_row_trains_on_is_there_before_the_row_that_it_continues_from_is_
     general = "set: ['pretraining={reader: beir, folder: general, document_key: doc, metadata: []}']\n"
     ablation = own(tmp_path, ROWS.replace("  Condenser continued: null\n", "") + general)
     row = "Condenser continued"
-    names = [node.name for node in union(*chosen(ablation, Choice(reference=row, rows=[row]))).nodes]
+    names = [node.name for node in merge_cells(*apply_choice(ablation, Choice(reference=row, rows=[row]))).nodes]
     assert names.index("tokens") < names.index("initial") < names.index("condenser (Condenser)")
     # Of a row with a text of its own too.
     other = "['pretraining={reader: beir, folder: other, document_key: doc, metadata: []}']"
     text = ROWS.replace("Condenser continued: null", f"{row}: {{start: Condenser, set: {other}}}")
-    names = [node.name for node in union(*chosen(own(tmp_path, text), Choice(reference=row, rows=[row]))).nodes]
+    names = [
+        node.name for node in merge_cells(*apply_choice(own(tmp_path, text), Choice(reference=row, rows=[row]))).nodes
+    ]
     assert names.index("tokens-pretraining") < names.index("condenser (Condenser)")
 
 
 def test_the_plan_counts_what_a_row_saves(three: Ablation, tmp_path: Path) -> None:
-    rows, steps = plan_rows(Store(tmp_path / "store"), found := union(three, [*three.rows]), "tiny")
+    rows, steps = plan_rows(Store(tmp_path / "store"), found := merge_cells(three, [*three.rows]), "tiny")
     cell = 5 + 3 + 1 + 3 + 1  # ingest to initial; pre-trained: encode, index, search; stage 1 and its three; evaluate
     assert [row.row for row in rows] == ["Condenser", "coCondenser", "contrastive only", "table"]
     assert [row.stages for row in rows] == [2 * (cell + 1), 2 * (cell + 2), 2 * (cell + 2), 1]

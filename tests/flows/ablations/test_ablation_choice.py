@@ -7,9 +7,9 @@ import pytest
 from three_rows import ROWS, own
 
 from flows.ablations.ablation import Ablation, cells
-from flows.ablations.choice import Choice, chosen, unheard
+from flows.ablations.choice import Choice, apply_choice, overwritten_settings
 from flows.ablations.file import load
-from flows.ablations.shared_nodes import union
+from flows.ablations.shared_nodes import merge_cells
 from pipeline.errors import InputError
 
 
@@ -20,32 +20,32 @@ def test_a_setting_that_every_cell_takes_back_is_refused(tmp_path: Path) -> None
     with pytest.raises(
         InputError, match=r"--set condenser\.budget=9 steps: changes nothing, as every cell has its own"
     ):
-        chosen(ablation, rows)
+        apply_choice(ablation, rows)
     with pytest.raises(InputError, match=r"its own condenser\.budget, by its row"):
-        chosen(ablation, replace(rows, set=["condenser={budget: 9 steps}"]))
-    more = chosen(ablation, replace(rows, set=["condenser={budget: 9 steps, mask_fraction: 0.3}"]))
+        apply_choice(ablation, replace(rows, set=["condenser={budget: 9 steps}"]))
+    more = apply_choice(ablation, replace(rows, set=["condenser={budget: 9 steps, mask_fraction: 0.3}"]))
     assert [cell.recipe.condenser.mask_fraction for cell in cells(more[0], ["BERT"])] == [0.3, 0.3]
-    others = chosen(ablation, Choice(set=["condenser.budget=9 steps"]))
+    others = apply_choice(ablation, Choice(set=["condenser.budget=9 steps"]))
     told = "--set condenser.budget=9 steps: changes nothing in BERT, whose row or size sets it"
-    assert unheard(*others, ["condenser.budget=9 steps", "stage2.epochs=1"]) == [told]
+    assert overwritten_settings(*others, ["condenser.budget=9 steps", "stage2.epochs=1"]) == [told]
     assert {cell.recipe.condenser.budget for cell in cells(*others)} == {"4 steps", "9 steps"}
     sized = ablation.model_copy(update={"by_size": {10: ["stage1.epochs=3"]}, "sizes": [10, None]})
     with pytest.raises(InputError, match=r"stage1\.epochs=9: changes nothing"):
-        chosen(sized, Choice(set=["stage1.epochs=9"], sizes=[10]))
-    both = cells(*chosen(sized, Choice(set=["stage1.epochs=9"], rows=["Condenser"], reference="Condenser")))
+        apply_choice(sized, Choice(set=["stage1.epochs=9"], sizes=[10]))
+    both = cells(*apply_choice(sized, Choice(set=["stage1.epochs=9"], rows=["Condenser"], reference="Condenser")))
     assert {(cell.size, cell.recipe.stage1.epochs) for cell in both} == {(10, 3), (None, 9)}
-    (told,) = unheard(sized, ["Condenser", "BERT"], ["stage1.epochs=9"])
+    (told,) = overwritten_settings(sized, ["Condenser", "BERT"], ["stage1.epochs=9"])
     assert "nothing in Condenser (10), BERT (10), BERT (all), whose" in told
 
 
 def test_a_setting_inside_a_section_that_a_row_replaces_is_reported() -> None:
     row, setting = "Condenser continued", "pretraining.parts=[{reader: beir, folder: mine}]"
     rows = ["Condenser", row]
-    (told,) = unheard(load("ladder-pydocs"), rows, [setting])
+    (told,) = overwritten_settings(load("ladder-pydocs"), rows, [setting])
     assert f"changes nothing in {row}, whose row" in told
-    (told,) = unheard(load("ladder-pydocs"), rows, ["pretraining=null"])
+    (told,) = overwritten_settings(load("ladder-pydocs"), rows, ["pretraining=null"])
     assert row in told
-    assert unheard(load("ladder-pydocs"), rows, ["pretrainings.parts=[]"]) == []
+    assert overwritten_settings(load("ladder-pydocs"), rows, ["pretrainings.parts=[]"]) == []
 
 
 def test_choices_that_are_wrong(three: Ablation) -> None:
@@ -64,12 +64,12 @@ def test_choices_that_are_wrong(three: Ablation) -> None:
         ({"reference": ""}, "no row ''"),
     ):
         with pytest.raises(InputError, match=message):
-            chosen(three, Choice(**choice))
-    settings, rows = chosen(three, Choice(set=["stage2.seed=1"]))
+            apply_choice(three, Choice(**choice))
+    settings, rows = apply_choice(three, Choice(set=["stage2.seed=1"]))
     with pytest.raises(
         InputError, match=r"row Condenser: --set stage2\.seed=1: in an ablation seeds give stage2\.seed"
     ):
-        union(settings, rows)
-    settings, rows = chosen(three, Choice(set=["condenser.stepps=1"]))
+        merge_cells(settings, rows)
+    settings, rows = apply_choice(three, Choice(set=["condenser.stepps=1"]))
     with pytest.raises(InputError, match=r"row Condenser: --set condenser\.stepps=1: .*unknown field"):
-        union(settings, rows)
+        merge_cells(settings, rows)

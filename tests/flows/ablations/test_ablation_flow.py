@@ -15,7 +15,7 @@ from artifacts.store import Store
 from flows.ablations import flow
 from flows.ablations.file import load
 from flows.ablations.flow import check_measures, check_sizes, failures, leave_out
-from flows.ablations.shared_nodes import Needs, Union, union
+from flows.ablations.shared_nodes import Needs, SharedNodes, merge_cells
 from flows.graph import run_nodes
 from flows.graph.run_nodes import Done
 from pipeline.errors import InputError
@@ -24,7 +24,7 @@ from tasks.node import Node, Order
 
 def needs(size: int) -> list[Needs]:
     tiny = load("tiny").model_copy(update={"sizes": [size]})
-    return union(tiny, [*tiny.rows]).needs
+    return merge_cells(tiny, [*tiny.rows]).needs
 
 
 def test_sizes_are_compared_with_questions_not_with_judgements(tmp_path: Path) -> None:
@@ -52,17 +52,17 @@ def test_measures_that_no_question_has_are_reported_before_training(tmp_path: Pa
 
 
 @pytest.fixture
-def cells(monkeypatch: pytest.MonkeyPatch) -> Union:
+def cells(monkeypatch: pytest.MonkeyPatch) -> SharedNodes:
     """Two rows, of whose artifacts there are none to check."""
     monkeypatch.setattr(flow, "get_run_logger", lambda: logging.getLogger("ablation"))
-    monkeypatch.setattr(run_nodes, "check_first", lambda *_: None)
+    monkeypatch.setattr(run_nodes, "check_later_nodes", lambda *_: None)
     monkeypatch.setattr(flow, "training_questions", lambda _: 9)
     monkeypatch.setattr(flow, "check_measures", lambda *_: None)
     tiny = load("tiny")
-    return union(tiny, [*tiny.rows])
+    return merge_cells(tiny, [*tiny.rows])
 
 
-def ended(cells: Union, folder: Path) -> tuple[dict[str, Ref], dict[str, str]]:
+def ended(cells: SharedNodes, folder: Path) -> tuple[dict[str, Ref], dict[str, str]]:
     """The artifacts of an ablation and what failed, without tasks."""
     shown: list[Done] = []
     run_nodes.run_graph(run_of(Store(folder), cells.nodes, continues=True), partial(leave_out, cells), shown.append)
@@ -73,7 +73,7 @@ def ended(cells: Union, folder: Path) -> tuple[dict[str, Ref], dict[str, str]]:
     "error", [RuntimeError("no"), InputError("no"), StoreError("no"), OSError("no"), KeyError("a")]
 )
 def test_whatever_fails_in_a_cell_stops_no_other(
-    cells: Union, error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    cells: SharedNodes, error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def build(order: Order, inputs: Mapping[str, Ref | None]) -> Ref:
         if order.node.name == "stage1 (initialisation only)":
@@ -88,12 +88,14 @@ def test_whatever_fails_in_a_cell_stops_no_other(
     assert "1 of 2 cells are measured" in failures(cells, refs, failed)
 
 
-def test_a_row_that_cannot_fit_stops_no_other(cells: Union, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_row_that_cannot_fit_stops_no_other(
+    cells: SharedNodes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def unfit(name: str, refs: Mapping[str, Ref], new: list[Node]) -> None:
         if name == "initial" and any(node.name == "cocondenser" for node in new):
             raise InputError("too long")
 
-    monkeypatch.setattr(run_nodes, "check_first", unfit)
+    monkeypatch.setattr(run_nodes, "check_later_nodes", unfit)
     without_prefect(monkeypatch)
     refs, failed = ended(cells, tmp_path)
     assert failed == {"row coCondenser": "too long"}
@@ -102,13 +104,13 @@ def test_a_row_that_cannot_fit_stops_no_other(cells: Union, monkeypatch: pytest.
 
 
 def test_a_row_that_does_not_fit_the_collection_is_reported_before_any_training(
-    cells: Union, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    cells: SharedNodes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def unfit(name: str, *_: object) -> None:
         if name == "ingest":
             raise InputError("no negatives")
 
-    monkeypatch.setattr(run_nodes, "check_first", unfit)
+    monkeypatch.setattr(run_nodes, "check_later_nodes", unfit)
     recorded = without_prefect(monkeypatch)
     with pytest.raises(InputError, match=r"^row initialisation only: no negatives$"):
         ended(cells, tmp_path)

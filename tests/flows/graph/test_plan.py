@@ -86,7 +86,7 @@ def test_the_guess_is_of_the_same_recipe_alone(store: Store, source: Path) -> No
     assert plan(store, [changed], "small")[0].bytes == len("made")
 
 
-def test_the_folder_is_of_no_account(store: Store, source: Path, tmp_path: Path) -> None:
+def test_the_folder_is_ignored(store: Store, source: Path, tmp_path: Path) -> None:
     make(store, file_node(source))
     other = tmp_path / "elsewhere" / source.name
     other.parent.mkdir()

@@ -17,7 +17,7 @@ from artifacts.store import Store
 from flows import current_folder_last
 from flows.ablations import file
 from flows.ablations.ablation import Ablation, cells
-from flows.ablations.choice import Choice, chosen
+from flows.ablations.choice import Choice, apply_choice
 from flows.cli.main import app
 from flows.dag import nodes
 from flows.graph import preflight
@@ -225,7 +225,7 @@ def test_those_of_an_ablations_settings(home: Path, setting: str, field: str) ->
     if other != "[]":
         assert found("coCondenser", 9, own) == home / "../model"
         assert found("own", None, own) == home / "deep/../model"
-        added = chosen(own, Choice(set=["bm25.run=runs/x.trec"]))[0]
+        added = apply_choice(own, Choice(set=["bm25.run=runs/x.trec"]))[0]
         assert dict(paths(cells(added, ["own"])[0].recipe))["bm25.run"] == Path("runs/x.trec")
 
 

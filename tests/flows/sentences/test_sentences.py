@@ -14,7 +14,7 @@ from artifacts.store import Store
 from flows.cli.main import app
 from flows.recipes.yaml_layers import named
 from flows.sentences.dag import sentence_nodes
-from flows.sentences.recipe import SENTENCES, SentenceRecipe, resolve_sentences, with_settings
+from flows.sentences.recipe import SENTENCES, SentenceRecipe, resolve_sentences
 from flows.sentences.results import results_markdown, table_rows
 from pipeline.errors import InputError
 
@@ -138,7 +138,6 @@ def test_a_recipe_of_ones_own(tmp_path) -> None:
     recipe = resolve_sentences(str(path))
     assert (recipe.name, recipe.title, recipe.hidden) == ("mine", "mine", False)
     assert recipe.sizes == {"0": [0], "500": [4], "1000": [], "all": [4]}
-    assert with_settings(recipe, []) == recipe
     with pytest.raises(InputError, match=r"no recipe of sentences 'stbs' \(did you mean stsb\?\)"):
         resolve_sentences("stbs")
     path.write_text("extends: mine.yaml\n")

@@ -261,7 +261,7 @@ def test_an_unfit_checkpoint_is_reported(given):
 
 def test_fields_that_do_not_go_together():
     for fields, message in (
-        ({"budget": "9 tokens"}, "budget: write steps or epochs"),
+        ({"budget": "9 tokens"}, "steps or epochs are expected, not tokens"),
         ({"segment_tokens": 4}, "segment_tokens .4. is below segment_min .5."),
         ({"segment_min": 16, "passage_tokens": 16}, "passage_tokens .16. does not hold a sentence of segment_min"),
     ):

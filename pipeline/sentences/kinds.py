@@ -1,4 +1,4 @@
-"""The kinds of sentence tasks: the loss of a batch's vectors, and the measures of a split.
+"""The kinds of sentence tables: the loss of a batch's vectors, and the measures of a split.
 
 Shapes: Q examples of the batch; R rows: the first sentences of all examples, then the second ones, then the third; E
 dimensions of a vector; N rows of a split.

@@ -185,10 +185,10 @@ def test_a_first_check_that_fails_for_damage_is_no_users_mistake(
     monkeypatch.setattr(run_nodes.early_checks, "check", refuse)
     refs = {"ingest": build(store, "ingest")}
     with pytest.raises(InputError):
-        run_nodes.check_first("ingest", refs, dag)
+        run_nodes.check_later_nodes("ingest", refs, dag)
     flip(refs["ingest"])
     with pytest.raises(Damaged):
-        run_nodes.check_first("ingest", refs, dag)
+        run_nodes.check_later_nodes("ingest", refs, dag)
 
 
 def test_what_no_node_reads_and_what_has_figures_or_pages_is_shown(dag: list[Node]) -> None:
