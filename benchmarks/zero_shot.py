@@ -26,7 +26,7 @@ from flows.graph.selection import store_folder
 from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.data.collection import passage_batches, read_queries
 from pipeline.errors import InputError
-from pipeline.evaluate.questions import judged_questions
+from pipeline.evaluate.questions import relevant_questions
 
 MEASURES = (nDCG @ 10, R @ 100)
 DEPTH = 100
@@ -67,7 +67,7 @@ def by_sentence_transformers(model: str, collection: Path, tokens: int) -> dict[
     for batch in passage_batches(collection, ["passage_id", "title", "text"]):
         ids += batch["passage_id"]
         texts += [f"{title} {text}".strip() for title, text in zip(batch["title"], batch["text"], strict=True)]
-    _, qrels, _ = judged_questions(collection, "test", 1)
+    _, qrels, _ = relevant_questions(collection, "test", 1)
     asked = [query for query in read_queries(collection, ["test"]) if query.query_id in qrels]
     question_QD = reader.encode_query([query.text for query in asked])
     score_QP = reader.similarity(question_QD, reader.encode_document(texts, show_progress_bar=True)).numpy()

@@ -114,7 +114,7 @@ def cell_nodes(ablation: Ablation, cell: Cell) -> list[tuple[str, Node]]:
             made[node.name] = replace(node, inputs=inputs)
     earlier = [(row, node) for row, node in before if id(node) in taken]
     # These nodes come before the initial model: the checks after it read them, and so they run before any training.
-    first = set().merge_cells(*(_upstream(node) for node in made.values() if node.stage == "tokens"))
+    first = set().union(*(_upstream(node) for node in made.values() if node.stage == "tokens"))
     own = [(cell.row, node) for name, node in made.items() if name != "initial"]
     return [*(one for one in own if id(one[1]) in first), *earlier, *(one for one in own if id(one[1]) not in first)]
 
@@ -132,7 +132,7 @@ def _pretrained(dag: Sequence[Node]) -> Node:
 
 
 def _upstream(node: Node) -> set[int]:
-    return {id(node)}.merge_cells(*(_upstream(given) for given in node.inputs.values() if given is not None))
+    return {id(node)}.union(*(_upstream(given) for given in node.inputs.values() if given is not None))
 
 
 def _identity(node: Node, known: dict[int, str]) -> str:

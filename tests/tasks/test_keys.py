@@ -7,7 +7,7 @@ from sentences import SPLITS, scored
 
 from artifacts.store import Store
 from flows.ablations import file as ablation_file
-from flows.ablations.shared_nodes import union
+from flows.ablations.shared_nodes import merge_cells
 from flows.dag import nodes
 from flows.recipes.recipe import resolve
 from flows.sentences.dag import sentence_nodes
@@ -105,7 +105,7 @@ def test_each_key_knows_its_stages_code(stage: str, store: Store, tmp_path: Path
         )
     )
     cells = ablation_file.load("tiny")
-    dag += union(cells, [*cells.rows]).nodes
+    dag += merge_cells(cells, [*cells.rows]).nodes
     scored(tmp_path)
     tables = [f"table.{split}={tmp_path / f'sts-{split}.csv'}" for split in SPLITS]
     dag += sentence_nodes(resolve_sentences("stsb", tables), store)

@@ -30,10 +30,10 @@ def by_stage(cells: SharedNodes) -> dict[str, int]:
     return {stage: stages.count(stage) for stage in dict.fromkeys(stages)}
 
 
-@pytest.mark.parametrize("name", ["base", "standard", *file.named(), "tiny"])
+@pytest.mark.parametrize("name", ["base", "standard", *file.listed(), "tiny"])
 def test_every_file_is_complete_or_says_what_it_lacks(name: str) -> None:
     if name in ("base", "standard"):
-        assert name not in file.named()
+        assert name not in file.listed()
         with pytest.raises(InputError, match=rf"{name}\.yaml: recipe: .* is missing"):
             load(name)
         return

@@ -39,7 +39,7 @@ def of_flow() -> Callable[[str], dict[str, dict]]:
     [
         ("flows/flow.py:cocondenser", "recipe", [name for name in yaml_layers.named() if not resolve(name).hidden]),
         ("flows/sentences/flow.py:sentences", "recipe", yaml_layers.named(SENTENCES)),
-        ("flows/ablations/flow.py:ablation", "ablation", file.named()),
+        ("flows/ablations/flow.py:ablation", "ablation", file.listed()),
     ],
 )
 def test_each_recipe_is_deployed_by_its_name(of_flow, entrypoint: str, parameter: str, names: list[str]) -> None:

@@ -8,18 +8,18 @@ import torch
 from scipy import stats
 from torch import nn
 
-from pipeline.sentences import measures, tasks
+from pipeline.sentences import measures
 
 
 def test_scored_is_the_squared_difference_of_cosine_and_score() -> None:
     vectors = torch.tensor([[1.0, 0.0], [3.0, 4.0], [0.0, 2.0], [4.0, 3.0]])  # cosines 0 and 24/25
-    value = tasks.cosine_loss(vectors, torch.tensor([0.5, 1.0]))
+    value = kinds.cosine_loss(vectors, torch.tensor([0.5, 1.0]))
     assert value.item() == pytest.approx((0.5**2 + (24 / 25 - 1) ** 2) / 2)
 
 
 def test_labelled_is_cross_entropy_of_u_v_and_their_difference() -> None:
     vectors = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
-    assert tasks.features(vectors).tolist() == [[1.0, -1.0, 0.5, 2.0, 0.5, 3.0]]
+    assert kinds.features(vectors).tolist() == [[1.0, -1.0, 0.5, 2.0, 0.5, 3.0]]
     classifier = nn.Linear(6, 3)
     with torch.no_grad():
         classifier.weight.copy_(torch.arange(18).reshape(3, 6) / 10)
@@ -27,14 +27,14 @@ def test_labelled_is_cross_entropy_of_u_v_and_their_difference() -> None:
     logits = [sum(w / 10 * x for w, x in zip(range(6 * k, 6 * k + 6), [1, -1, 0.5, 2, 0.5, 3], strict=True)) + b
               for k, b in enumerate((0.0, 1.0, -1.0))]  # fmt: skip
     expected = math.log(sum(math.exp(x) for x in logits)) - logits[1]
-    assert tasks.label_loss(vectors, torch.tensor([1]), classifier).item() == pytest.approx(expected, rel=1e-5)
+    assert kinds.label_loss(vectors, torch.tensor([1]), classifier).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_in_triplets_the_negative_must_be_farther_by_the_margin() -> None:
     anchor, positive, negative = [[0.0, 0.0], [0.0, 0.0]], [[3.0, 4.0], [1.0, 0.0]], [[0.0, 5.5], [0.0, 9.0]]
     vectors = torch.tensor([*anchor, *positive, *negative])  # distances 5 and 5.5; 1 and 9
-    assert tasks.triplet_loss(vectors, 1.0).item() == pytest.approx((5 - 5.5 + 1) / 2, abs=1e-5)
-    assert tasks.triplet_loss(vectors, 0.25).item() == 0.0
+    assert kinds.triplet_loss(vectors, 1.0).item() == pytest.approx((5 - 5.5 + 1) / 2, abs=1e-5)
+    assert kinds.triplet_loss(vectors, 0.25).item() == 0.0
 
 
 def test_spearman_is_scipys_and_its_interval_holds_it() -> None:
