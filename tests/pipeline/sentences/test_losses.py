@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from pipeline.sentences import measures
+from pipeline.sentences import kinds, measures
 
 
 def test_scored_is_the_squared_difference_of_cosine_and_score() -> None:
