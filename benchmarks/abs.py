@@ -102,7 +102,7 @@ def large(pairs: int = 100_000, batch: int = 8, dimension: int = 768) -> None:
         for name, vectors_ND in zip((QUESTIONS, PASSAGES), vectors(pairs, dimension), strict=True):
             np.save(folder / name, vectors_ND)
         sizes = np.diff(examples.batches(pairs, batch)).tolist()
-        job = ScheduleJob("greedy", sizes, seed=0, epoch=0, width=0, depth=100, pool=0)
+        job = ScheduleJob("greedy", sizes, seed=0, epoch=0, width=0, depth=100, pool=None)
         (folder / JOB).write_text(json.dumps(asdict(job)))
         started = time.monotonic()
         said = subprocess.run([sys.executable, "-c", CHILD, place], capture_output=True, text=True, check=True).stdout

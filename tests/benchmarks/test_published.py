@@ -52,7 +52,7 @@ def test_the_published_fine_tuning_gives_our_loss_and_gradients(attention):
     nothing_QP = torch.zeros(3, 6, dtype=torch.bool)
     ours = backward(
         lambda piece: vectors(encoder, pack([ids[row] for row in piece.row_B], "cpu")),
-        rank_pieces(np.array([len(row) for row in ids]), 3, True, 0, 50),
+        rank_pieces(np.array([len(row) for row in ids]), 3, True, None, 50),
         (9, 32),
         lambda vectors_RE: losses.contrastive(vectors_RE[:3], vectors_RE[3:], nothing_QP, 1.0),
         True,

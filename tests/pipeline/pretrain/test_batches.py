@@ -2,15 +2,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import small
 import torch
 from machines import make_machine
 
 from pipeline.errors import InputError
 from pipeline.modeling.packing import Batch, share
 from pipeline.pretrain import masking, sampling
-from pipeline.pretrain.condenser import CondenserConfig
-from pipeline.pretrain.config import updates
 from pipeline.runtime import ranks
 from pipeline.tokenization.token_files import Ragged, Specials
 
@@ -110,15 +107,6 @@ def test_batches_by_tokens_are_about_as_large():
 def test_a_collection_below_one_batch_is_refused():
     with pytest.raises(InputError, match=r"^x.batch_documents: 2,048 is more than the whole collection holds \(12"):
         sampling.sampler(np.ones(12, int), 2048, 0, "x.batch_documents")
-
-
-def test_length_of_training():
-    def condenser(budget):
-        return CondenserConfig(**{**small.CONDENSER, "budget": budget})
-
-    assert updates(condenser("7 steps"), 100, 4000.0) == 7
-    assert updates(condenser("1.5 epochs"), 100, 4000.0) == 150
-    assert updates(condenser("2_000_000 tokens"), 100, 4000.0) == 500
 
 
 def test_no_text_at_all_is_reported_as_such():

@@ -1,10 +1,12 @@
 """How long a pre-training is: the budget with its unit."""
 
 import pytest
+import small
 
 from flows.dag import nodes
 from flows.recipes.recipe import resolve
 from pipeline.errors import InputError
+from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.pretrain.config import Amount, read_budget, updates
 from tasks.keys import without_paths
 
@@ -75,7 +77,10 @@ def test_a_number_without_a_unit_is_refused_with_its_field() -> None:
 
 
 def test_updates_of_a_budget() -> None:
-    assert updates("7 steps", batches=10, mean_tokens=100) == 7
-    assert updates("2.5 epochs", batches=10, mean_tokens=100) == 25
-    assert updates("1_000 tokens", batches=10, mean_tokens=100) == 10
-    assert updates("1 token", batches=10, mean_tokens=100) == 1  # at least one
+    def steps(budget: str) -> int:
+        return updates(CondenserConfig(**{**small.CONDENSER, "budget": budget}), batches=10, mean_tokens=100)
+
+    assert steps("7 steps") == 7
+    assert steps("2.5 epochs") == 25
+    assert steps("1_000 tokens") == 10
+    assert steps("1 token") == 1  # at least one

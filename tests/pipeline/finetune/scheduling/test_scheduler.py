@@ -24,7 +24,7 @@ from pipeline.finetune.scheduling.process import BATCHES, ScheduleJob, hardness,
 from pipeline.finetune.scheduling.similarity import dense, nearest_neighbours, sparse
 
 N = 203
-JOB = ScheduleJob("greedy", sizes(N, 8), seed=3, epoch=2, width=4, depth=20, pool=0)
+JOB = ScheduleJob("greedy", sizes(N, 8), seed=3, epoch=2, width=4, depth=20, pool=None)
 LONG = replace(JOB, method="beam", sizes=sizes(2000, 200), width=200)  # seconds for each batch
 NONE = np.zeros((0, 2), np.int64)
 
@@ -104,7 +104,7 @@ def test_pools_are_scheduled_among_themselves(folder):
 
 def test_pools_hold_whole_batches():
     assert pools([3, 3, 3, 9, 1, 1], 6) == [(0, 2), (2, 3), (3, 4), (4, 6)]
-    assert pools([3, 3], 0) == [(0, 2)]
+    assert pools([3, 3], None) == [(0, 2)]
 
 
 def test_a_killed_process_is_an_error_within_seconds(folder):
@@ -126,7 +126,7 @@ def test_what_was_found_before_the_kill_is_still_read(folder):
             next(batches)
 
 
-@pytest.mark.parametrize("pool", [0, 50])
+@pytest.mark.parametrize("pool", [None, 50])
 def test_a_resumed_epoch_has_the_same_batches(folder, pool):
     job = replace(JOB, pool=pool)
     expected = collect(folder, job)
