@@ -81,7 +81,7 @@ class Store:
         keys/KEY.json                 `records.Record`; its mtime is the time of its last use
         locks/KEY.lock, commit.lock   flock; commit.lock is held briefly, while objects and keys change
         work/KEY/                     a current or killed build: out, checkpoints, begun, seconds, tracking.json
-        work/import-DIGEST/           a current or killed import of a pack (artifacts/packs/unpack.py)
+        work/unpack-DIGEST/           a current or killed unpacking of a pack (artifacts/packs/unpack.py)
         broken/                       set aside: damaged files, and what may have been built from them
         verified/DIGEST               the last time that the object was hashed and found whole
         runs/TIMESTAMP-NAME.json      the artifact of each node of a run

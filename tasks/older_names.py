@@ -49,7 +49,7 @@ ENCODER = {"encoder.title_join": "encoder.title_separator"}
 ZERO_TO_NULL = dict.fromkeys(
     (
         *("negative_depth", "positives_considered", "share_negatives", "train_subset.queries", "batch_scheduling.pool"),
-        *("positives", "negatives", "number", "limit", "encoder.projection"),
+        *("positives", "negatives", "number", "limit", "encoder.projection", "passage_words", "max_tokens"),
     ),
     (0, None),
 )
@@ -77,6 +77,10 @@ def todays_config(stage: str, config: Mapping[str, Any]) -> dict[str, Any] | Non
             result |= {name: result[name] + 2 for name in ("question_tokens", "passage_tokens") if name in result}
     if stage == "ingest" and "parts" in result:
         result["parts"] = [_with_values(part) for part in result["parts"]]
+    if stage == "sentence_summary":  # 0 training rows are left to the untrained model
+        result["trainings"] = [
+            one | {"size": one["size"] or None} if one["epochs"] else one for one in result["trainings"]
+        ]
     return _with_values(result)
 
 

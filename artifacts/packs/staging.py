@@ -78,7 +78,7 @@ def read_index(reader: Reader) -> tuple[PackIndex, str]:
     manifests = [size for name, size, _ in index.members if name.split("/")[2:] == [objects.MANIFEST]]
     if max(manifests, default=0) > LONGEST_INDEX:
         raise reader.wrong(f"{INDEX} names a {objects.MANIFEST} of {max(manifests):,} bytes")
-    return index, f"import-{hashlib.sha256(data).hexdigest()}"
+    return index, f"unpack-{hashlib.sha256(data).hexdigest()}"
 
 
 def _folder(name: str) -> int:

@@ -56,7 +56,7 @@ def unpack(
     with archive.open_archive(path) as reader:
         index, name = read_index(reader)
         check_room(store, index)
-        lock, who = store.lock_file(name), locks.holder("import", index.recipe, {})
+        lock, who = store.lock_file(name), locks.holder("unpack", index.recipe, {})
         with (
             files.provisional(store.work, store.locks) as created_folders,
             files.storage_errors(store.root),

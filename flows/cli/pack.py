@@ -104,5 +104,5 @@ def progress_bar(what: str) -> "Iterator[Report]":
 
 def print_waiting(holder: "Holder") -> None:
     """Says which other process this one waits for."""
-    doing = f"building {holder.node}" if holder.stage != "import" else "unpacking the same file"
+    doing = f"building {holder.node}" if holder.stage != "unpack" else "unpacking the same file"
     terminal.print(f"waiting for {holder}, which is {doing}", markup=False, highlight=False, soft_wrap=True)

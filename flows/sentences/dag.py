@@ -50,7 +50,7 @@ def sentence_nodes(recipe: SentenceRecipe, store: Store) -> list[Node]:
     tuned: dict[str, Node] = {}
     for label in recipe.rows:
         for size, candidates in recipe.sizes.items():
-            rows = 0 if size == ALL else int(size)
+            rows = None if size == ALL else int(size)
             for epochs in candidates:
                 for repeat in range(1, (recipe.repeats if epochs else 1) + 1):
                     name = f"{slug(label)}-{size}" + (f"-{epochs}x" if epochs else "")

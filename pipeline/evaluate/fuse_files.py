@@ -74,7 +74,7 @@ def fuse_files(
     judgements = read_qrels(qrels) if qrels else {}
     questions: dict[str, int] = {}
     passages: dict[str, int] = {}
-    runs = [read_run_file(path, questions, passages) for path in paths]
+    runs = [numbered_run(path, questions, passages) for path in paths]
     methods, weights = (method,) if method else METHODS, (weight,) if weight else WEIGHTS
     choice = untuned(len(runs), methods, weights)
     judged, unlisted, measured, total = 0, 0, dict[str, float](), len(questions)
@@ -116,7 +116,7 @@ def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float |
         raise InputError(f"--weight {weight:g}: must be greater than 0 and less than 1")
 
 
-def read_run_file(path: Path, questions: dict[str, int], passages: dict[str, int]) -> Run:
+def numbered_run(path: Path, questions: dict[str, int], passages: dict[str, int]) -> Run:
     """Returns a run file with numbers of questions and passages; adds new ones to the two mappings."""
     rows, _ = run_files.read_run_file(path, partial(_numbered, questions), partial(_numbered, passages), silent)
     return rows.run(slice(None))

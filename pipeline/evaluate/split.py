@@ -79,11 +79,11 @@ def split_figures(
     query_ids = questions.query_ids.to_pylist()
     answers = [questions.answers.get(query_id, ()) for query_id in query_ids]
     runs = {**own_runs, **others}
-    looked = find_answers(common.collection, [*runs.values()], answers, answer_qrels.NOTHING, progress)
-    joined = fused(common, split, questions, runs, looked, choices)
+    checked = find_answers(common.collection, [*runs.values()], answers, answer_qrels.NOTHING, progress)
+    joined = fused(common, split, questions, runs, checked, choices)
     runs |= joined
-    looked = find_answers(common.collection, [*joined.values()], answers, looked, progress)
-    hits = looked.qrels(questions.query_ids, passage_ids)
+    checked = find_answers(common.collection, [*joined.values()], answers, checked, progress)
+    hits = checked.qrels(questions.query_ids, passage_ids)
     done = 0
 
     def tick() -> None:
@@ -114,7 +114,7 @@ def split_figures(
         figures,
         [per_query.measure_rows(split, n, query_ids, figures_Q.get(n, {}), hits_Q.get(n, {})) for n in runs],
         [per_query.answer_rows(split, n, run, questions, passage_ids, hits, config.answers) for n, run in runs.items()],
-        looked.table(split, questions.query_ids, passage_ids) if questions.answers else None,
+        checked.table(split, questions.query_ids, passage_ids) if questions.answers else None,
     )
 
 
@@ -123,7 +123,7 @@ def fused(
     split: str,
     questions: SplitQuestions,
     runs: Mapping[str, Run],
-    looked: CheckedPairs,
+    checked: CheckedPairs,
     choices: MutableMapping[str, FusionChoice],
 ) -> dict[str, Run]:
     """Returns the fusions that have all of their runs."""
@@ -132,7 +132,7 @@ def fused(
         if runs.keys() >= {*members}:
             parts = [runs[member] for member in members]
             if name not in choices:
-                choices[name] = choose_fusion(common, split, parts, questions, looked)
+                choices[name] = choose_fusion(common, split, parts, questions, checked)
             fusions[name] = fuse(parts, choices[name].choice, common.config.reciprocal_k)
     return fusions
 
@@ -191,7 +191,7 @@ def _table(common: Common, values: Values, measures: Sequence[str]) -> dict[str,
 
 
 def choose_fusion(
-    common: Common, split: str, runs: Sequence[Run], questions: SplitQuestions, looked: CheckedPairs
+    common: Common, split: str, runs: Sequence[Run], questions: SplitQuestions, checked: CheckedPairs
 ) -> FusionChoice:
     """Returns the best fusion on dev, by qrels, or by answers if there are none (passages below the first 100 of each
     run then count as no hit). Test never chooses: without dev runs, or if nothing relevant is found on dev, the result
@@ -201,7 +201,7 @@ def choose_fusion(
     default = FusionChoice(untuned(len(runs), methods, weights), on_dev=False)
     if split != "dev":
         return default
-    relevant = looked.question_P[looked.holds_P], looked.passage_P[looked.holds_P]
+    relevant = checked.question_P[checked.holds_P], checked.passage_P[checked.holds_P]
     if questions.qrels:
         pairs = [(q, p) for q, grades in questions.qrels.items() for p, g in grades.items() if g >= config.relevance]
         passage_R = pc.index_in(pa.array([p for _, p in pairs], pa.string()), value_set=common.passage_ids)

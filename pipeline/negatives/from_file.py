@@ -60,7 +60,7 @@ class FileNegative(NamedTuple):
 
 def missing(config: NegativesFileConfig) -> list[str]:
     """Returns lines about a missing file (with the download command) or a fault at its start. Quick."""
-    read = dpr_rows if names_by_text(config.file) else table_rows
+    read = dpr_rows if names_by_text(config.file) else table_negatives
     missing_files = text_files.missing([config.file], COMMANDS, folders=False)
     return missing_files or text_files.wrong_beginning("negatives_file.file", config.file, read)
 
@@ -127,7 +127,7 @@ def numbered(
     hashes, order = passage_order(collection)
     question_N, passage_N, score_N = array("i"), array("i"), array("f")
     total, of_known, unknown_questions, unknown_passages = 0, 0, UnknownNames("query"), UnknownNames("passage")
-    stream = dpr_rows(path) if by_text else table_rows(path)
+    stream = dpr_rows(path) if by_text else table_negatives(path)
     while group := list(islice(stream, ROWS)):
         for row, passage in zip(group, rows_of([r.passage_id for r in group], hashes, order), strict=True):
             total += 1
@@ -200,7 +200,7 @@ def dpr_rows(path: Path) -> Iterator[FileNegative]:
             yield FileNegative(place, question, passage_id, score_of(place, context.get("score")))
 
 
-def table_rows(path: Path) -> Iterator[FileNegative]:
+def table_negatives(path: Path) -> Iterator[FileNegative]:
     """Yields rows of a table; the first line of a .tsv may name its columns."""
     if path.suffix == PARQUET:
         records: Iterable[tuple[str, dict[str, Any]]] = parquet_records(path)

@@ -21,8 +21,8 @@ class Training(Config):
     """The stage's input with this training."""
     model: str
     """The row's label."""
-    size: int = Field(ge=0)
-    """Requested training rows; 0: all."""
+    size: int | None = Field(ge=0)
+    """Requested training rows; null: all."""
     epochs: int = Field(ge=0)
     """0: the model was not trained, whatever the size."""
     repeat: int = Field(ge=1)
@@ -45,7 +45,7 @@ def summary(config: SummaryConfig, work: Work, **runs: Path) -> Metrics:
     the untrained model and null for all training rows. Raises InputError if two trainings were measured on different
     rows.
     """
-    cells: dict[tuple[str, int, bool], dict[int, list[Training]]] = {}
+    cells: dict[tuple[str, int | None, bool], dict[int, list[Training]]] = {}
     for one in config.trainings:
         cell = cells.setdefault((one.model, one.size, one.epochs == 0), {})
         cell.setdefault(one.epochs, []).append(one)
@@ -64,7 +64,7 @@ def summary(config: SummaryConfig, work: Work, **runs: Path) -> Metrics:
         estimate = None if None in of_test else _estimate(measure, [runs[one.run] for one in chosen], config)
         row: dict[str, Any] = {
             "model": model,
-            "size": 0 if untrained else size or None,
+            "size": 0 if untrained else size,
             "rows": 0 if untrained else results[chosen[0].run]["rows"],
             "epochs": epochs,
             "candidates": {str(epochs): value for epochs, value in on_dev.items()},

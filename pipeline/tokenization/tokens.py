@@ -25,8 +25,8 @@ SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+["'“‘(\[]?[A-Z0-9])|(
 class TokensConfig(Config):
     """Settings of tokenisation."""
 
-    max_tokens: int = Field(ge=0)
-    """Maximum number of tokens kept of a passage, without special tokens. 0: all."""
+    max_tokens: int | None = Field(ge=1)
+    """Maximum number of tokens kept of a passage, without special tokens. null: all."""
 
 
 def tokens(config: TokensConfig, collection: Path, tokenizer: Path, work: Work) -> Metrics:
@@ -45,13 +45,13 @@ def tokens(config: TokensConfig, collection: Path, tokenizer: Path, work: Work) 
     return {**counts, "queries": len(queries), "query_tokens": writer.total}
 
 
-def encode(tokenizer: Tokenizer, texts: list[str], max_tokens: int = 0) -> list[list[int]]:
-    """Returns the ids of each text without special tokens, at most `max_tokens` of them (0: all).
+def encode(tokenizer: Tokenizer, texts: list[str], max_tokens: int | None = None) -> list[list[int]]:
+    """Returns the ids of each text without special tokens, at most `max_tokens` of them (None: all).
 
     All texts are tokenised here, so that a question typed by a user gives the same ids as in the artifact.
     """
     encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-    return [encoding.ids[: max_tokens or None] for encoding in encodings]
+    return [encoding.ids[:max_tokens] for encoding in encodings]
 
 
 def sentence_tokens(text: str, encoding: Encoding) -> Iterator[int]:
@@ -127,7 +127,7 @@ class RaggedWriter:
                 file.close()
 
 
-def _write_passages(max_tokens: int, collection: Path, tokenizer: Tokenizer, work: Work) -> Metrics:
+def _write_passages(max_tokens: int | None, collection: Path, tokenizer: Tokenizer, work: Work) -> Metrics:
     started, done, documents, document, cut, empty = time.monotonic(), 0, 0, None, 0, 0
     total = passage_count(collection)
     doc_offsets = Flat(work.out / "doc_offsets.npy", np.dtype(np.int64))
@@ -160,13 +160,15 @@ def _write_passages(max_tokens: int, collection: Path, tokenizer: Tokenizer, wor
     }
 
 
-def _with_sentences(tokenizer: Tokenizer, texts: list[str], max_tokens: int) -> tuple[list[list[int]], list[int], int]:
+def _with_sentences(
+    tokenizer: Tokenizer, texts: list[str], max_tokens: int | None
+) -> tuple[list[list[int]], list[int], int]:
     """Returns the ids of each text, the starts of sentences in their concatenation, and the number of cut texts."""
     ids: list[list[int]] = []
     starts: list[int] = []
     total = cut = 0
     for text, encoding in zip(texts, tokenizer.encode_batch(texts, add_special_tokens=False), strict=True):
-        ids.append(encoding.ids[: max_tokens or None])
+        ids.append(encoding.ids[:max_tokens])
         starts += [total + token for token in sentence_tokens(text, encoding) if token < len(ids[-1])]
         total += len(ids[-1])
         cut += len(ids[-1]) < len(encoding.ids)

@@ -37,7 +37,7 @@ def test_there_and_a_hit_at_every_node(store, other, run, key, never, tmp_path):
     }
     assert verify(other) == []
     assert list(other.work.iterdir()) == []
-    assert not [path for path in other.locks.iterdir() if path.name.startswith("import")]
+    assert not [path for path in other.locks.iterdir() if path.name.startswith("unpack")]
     again = unpack(other, tmp_path / "run.tar.zst")
     assert (again.new, len(runs(other))) == (0, 1)
 

@@ -29,7 +29,7 @@ def test_killed_on_the_way_the_store_is_as_before_and_the_same_import_resumes(
         unpack(Store(Path(sys.argv[1])), Path(sys.argv[2]), report=lambda done, total: time.sleep(done > 1_000_000))
     """
     process = python(script, other.root, tmp_path / "run.tar.zst")
-    until(lambda: any(other.work.glob("import-*/objects/*/model.bin")))
+    until(lambda: any(other.work.glob("unpack-*/objects/*/model.bin")))
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not [*other.objects.iterdir(), *other.keys.iterdir(), *other.runs.iterdir()]

@@ -18,4 +18,4 @@ REST = "Then more follows about it, in many words that stay."
 
 def fields(path: Path, **changed) -> dict:
     plain = {"reader": "text", "path": path, "pattern": "**/*", "endings": [], "documents": "files", "id_key": ""}
-    return plain | {"title_key": "", "text_key": "text", "metadata": [], "passage_words": 0} | NO_QUESTIONS | changed
+    return plain | {"title_key": "", "text_key": "text", "metadata": [], "passage_words": None} | NO_QUESTIONS | changed

@@ -84,6 +84,12 @@ ADAM = {"learning_rate": 0.1}
         ("index", {"pq_bytes": 8, "ivf_lists": 0, "seed": 0}, {"pq_m": 8, "nlist": "auto", "seed": 0}),
         ("search", {"unjudged": False}, {"unjudged_train_questions": False}),
         ("encode", {"encoder": {"projection": 0}}, {"encoder": {"projection": None}}),
+        ("tokens", {"max_tokens": 0}, {"max_tokens": None}),
+        (
+            "sentence_summary",
+            {"trainings": [{"size": 0, "epochs": 0}, {"size": 0, "epochs": 4}, {"size": 9, "epochs": 4}]},
+            {"trainings": [{"size": 0, "epochs": 0}, {"size": None, "epochs": 4}, {"size": 9, "epochs": 4}]},
+        ),
         ("evaluate", {"neighbours": [50]}, {"nb_recall": [50]}),
     ],
 )

@@ -8,9 +8,9 @@ from pipeline.data.words import ends_sentence, spans
 REACH = {"paragraph": 0.35, "sentence": 0.25, "line": 0.15, "word": 0.0}
 
 
-def cut_text(text: str, words: int) -> list[str]:
-    """Returns `text` in passages of about `words` words each (data/words.py); 0: uncut. Only white space at the cuts is
-    lost.
+def cut_text(text: str, words: int | None) -> list[str]:
+    """Returns `text` in passages of about `words` words each (data/words.py); None: uncut. Only white space at the cuts
+    is lost.
 
     The number of passages is length / words, rounded. Every cut is at the start of a word: at its even place, or at the
     end of a paragraph, sentence or line if one is near enough.
@@ -18,7 +18,7 @@ def cut_text(text: str, words: int) -> list[str]:
     word_spans = spans(text)
     if not word_spans:
         return []
-    pieces = max(1, round(len(word_spans) / words)) if words else 1
+    pieces = max(1, round(len(word_spans) / words)) if words is not None else 1
     length = len(word_spans) / pieces
     starts = [0]
     for i in range(1, pieces):

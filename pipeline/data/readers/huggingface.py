@@ -64,8 +64,8 @@ class HuggingFaceConfig(Config):
     """Titles; empty: none."""
     text_column: str = Field(min_length=1)
     """Texts."""
-    passage_words: int = Field(ge=0)
-    """Rows are cut into passages of about this many words; 0: a row is a passage."""
+    passage_words: int | None = Field(ge=1)
+    """Rows are cut into passages of about this many words; null: a row is a passage."""
     metadata: Names
     """Further columns to keep and filter by: text, numbers, booleans or dates. Empty: none."""
     queries: Table | None
@@ -219,7 +219,7 @@ def _passages(config: HuggingFaceConfig) -> Iterator[tuple[str, Passage]]:
         document = _text(place, row, config.document_column) if config.document_column else ""
         text = _text(place, row, config.text_column)
         demand(place, config.metadata, row)
-        if not config.passage_words:
+        if config.passage_words is None:
             yield place, Passage(row_id, document, title, text, row)
             continue
         for i, piece in enumerate(cut_text(text, config.passage_words) or [""]):

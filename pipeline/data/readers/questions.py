@@ -40,7 +40,7 @@ class Question(NamedTuple):
     passages: list[int]
 
 
-class Generated(NamedTuple):
+class GeneratedQuestions(NamedTuple):
     """(title, text) of a document's passages, its questions, and (reason, id) of candidates that are left out."""
 
     passages: list[tuple[str, str]]
@@ -66,7 +66,7 @@ def asking(document: Document, config: "TextConfig") -> Iterator[str]:
             yield text
 
 
-def generate_questions(document: Document, config: "TextConfig", repeated: Callable[[str], bool]) -> Generated:
+def generate_questions(document: Document, config: "TextConfig", repeated: Callable[[str], bool]) -> GeneratedQuestions:
     """Returns the document's passages and questions. `repeated`: whether a text occurs in several places; such texts
     are not used.
 
@@ -133,7 +133,7 @@ def generate_questions(document: Document, config: "TextConfig", repeated: Calla
                 questions.append(Question(question_id("crops", i), "crops", crop[0], [i]))
                 if removed("crops", i):
                     passages[i] = passage_title, crop[1]
-    return Generated(passages, questions, left_out)
+    return GeneratedQuestions(passages, questions, left_out)
 
 
 def _candidates(document: Document, config: "TextConfig") -> Iterator[tuple[Kind, int, str]]:

@@ -12,7 +12,7 @@ from pipeline.data import text_files
 from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.ids import hash_id
 from pipeline.data.readers.folder import documents_of, listing
-from pipeline.data.readers.questions import Generated, asking, generate_questions, split_of
+from pipeline.data.readers.questions import GeneratedQuestions, asking, generate_questions, split_of
 from pipeline.data.readers.sections import Document, comparable_words
 from pipeline.data.readers.text_config import Kind, TextConfig
 from pipeline.errors import InputError
@@ -78,7 +78,7 @@ def _with_progress(documents: Iterator[tuple[str, Document]], progress: Progress
 
 def _generate(
     documents: Documents, config: TextConfig, repeated: set[int]
-) -> Iterator[tuple[str, Document, Generated]]:
+) -> Iterator[tuple[str, Document, GeneratedQuestions]]:
     for place, found in documents():
         yield place, found, generate_questions(found, config, lambda text: _hash(text) in repeated)
 

@@ -37,8 +37,8 @@ class TextConfig(Config):
     metadata: Names
     """Fields to keep of each document and filter by: `file`, its file's name in the folder; `folder`, the part of that
     name before the last slash; `ending`, such as `md`; keys of JSONL and of Markdown's front matter. Empty: nothing."""
-    passage_words: int = Field(ge=0)
-    """Sections are cut into passages of about this many words; 0: a section is a passage."""
+    passage_words: int | None = Field(ge=1)
+    """Sections are cut into passages of about this many words; null: a section is a passage."""
     questions: tuple[Kind, ...]
     """Texts that become questions (answers: see `generate_questions`): documents' titles, sections' headings,
     sections' first sentences, random crops of passages, or several of these. Empty: no questions; the fields below are

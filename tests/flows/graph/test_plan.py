@@ -17,7 +17,7 @@ from tasks.node import Node
 
 TEXT = (
     "{reader: text, path: x, pattern: '*', documents: lines, id_key: '', title_key: '', text_key: text, "
-    "metadata: [], passage_words: 0, endings: [], questions: [], heading_words: 2, sentence_words: [4, 40], "
+    "metadata: [], passage_words: null, endings: [], questions: [], heading_words: 2, sentence_words: [4, 40], "
     "crop_share: [0.05, 0.5], remaining_words: 20, kept_share: 0.1, dev_share: 0.1, test_share: 0.1, seed: 42}"
 )
 
@@ -68,7 +68,7 @@ def test_why_and_how_long(store: Store, source: Path) -> None:
     make(store, file_node(source))
     (step,) = plan(store, [file_node(source, passage_words=5)])
     assert step.action == "build"
-    assert step.why == ["config passage_words: 0 -> 5"]
+    assert step.why == ["config passage_words: null -> 5"]
     assert step.bytes == len("made")
     assert step.seconds is not None
     source.write_text("another line\n")

@@ -77,7 +77,7 @@ def test_rows_of_the_tokens_stage_are_transformers_own(tmp_path, work):
     questions = [("q0", "dev", "Where's the CAFÉ?"), ("q1", "dev", "%"), ("q2", "dev", " d  e ")]
     collection = write_collection(tmp_path / "collection", passages, questions, [])
     done = work()
-    tokens(TokensConfig(max_tokens=0), collection, tmp_path / "tokenizer", done)
+    tokens(TokensConfig(max_tokens=None), collection, tmp_path / "tokenizer", done)
     data = Tokens.open(done.out)
     form = read_pair_form(tmp_path / "tokenizer", Lengths(64, 64, 128), data.specials)
     reader = PreTrainedTokenizerFast(

@@ -18,7 +18,7 @@ from pipeline.errors import InputError
 from pipeline.evaluate import fuse_files, systems
 from pipeline.evaluate.run_files import evaluate_files
 from pipeline.negatives import from_file
-from pipeline.negatives.from_file import table_rows
+from pipeline.negatives.from_file import table_negatives
 from pipeline.sentences import tables
 from pipeline.sentences.readers import TripletConfig
 
@@ -132,7 +132,7 @@ def test_a_pipe_that_is_open_is_read(tmp_path):
         text_files.json_list,
         text_files.lines,
         tab_separated,
-        table_rows,
+        table_negatives,
     ],
 )
 def test_nothing_waits_for_a_pipe_with_a_name(read, tmp_path):

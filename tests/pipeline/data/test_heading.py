@@ -55,7 +55,7 @@ READ = {
     "beir": lambda path: [tuple(row)[1:] for _, row in beir._judgements("test", path)],
     "dpr": lambda path: [(row.passage_id, row.text, row.title) for _, row in dpr._passages(path)],
     "qa": lambda path: [(row["question"], row["answers"][0]) for _, row in dpr._answer_lines(path)],
-    "given": lambda path: [(row.question, row.passage_id, row.score) for row in from_file.table_rows(path)],
+    "given": lambda path: [(row.question, row.passage_id, row.score) for row in from_file.table_negatives(path)],
     "topics": lambda path: [row[1:] for row in other_systems.topics(path)],
     "triples": _triples,
     "passages": _passages,
@@ -90,4 +90,4 @@ def test_every_reader_finds_columns_by_their_names(tmp_path, kind, heading, line
 def test_rows_below_a_heading_have_its_columns(tmp_path):
     path = put(tmp_path, "n.tsv", "score\tpassage_id\tquery_id", "a\tq")
     with pytest.raises(InputError, match=r"n.tsv:2: 3 columns expected, 2 found"):
-        list(from_file.table_rows(path))
+        list(from_file.table_negatives(path))

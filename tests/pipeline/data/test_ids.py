@@ -91,14 +91,14 @@ def test_files_of_lines_refuse_such_ids(tmp_path, text):
     for row in (f"{text} 0 p 1", f"q 0 {text} 1"):
         refused(put(tmp_path, "qrels", "q 0 p 1", row), 2, text, read_qrels)
     for row in (f"{text}\tp", f"q\t{text}"):
-        refused(put(tmp_path, "given.tsv", row), 1, text, lambda path: [*from_file.table_rows(path)])
+        refused(put(tmp_path, "given.tsv", row), 1, text, lambda path: [*from_file.table_negatives(path)])
     refused(put(tmp_path, "topics.tsv", f"{text}\twords"), 1, text, lambda path: [*other_systems.topics(path)])
 
 
 @pytest.mark.parametrize("text", NO_ID_IN_JSON)
 def test_files_of_json_refuse_such_ids(tmp_path, text):
     for row in ({"query_id": text, "passage_id": "p"}, {"query_id": "q", "passage_id": text}):
-        refused(put(tmp_path, "given.jsonl", json.dumps(row)), 1, text, lambda path: [*from_file.table_rows(path)])
+        refused(put(tmp_path, "given.jsonl", json.dumps(row)), 1, text, lambda path: [*from_file.table_negatives(path)])
     record = [{"question": "?", "hard_negative_ctxs": [{"id": text}]}]
     refused(put(tmp_path, "given.json", json.dumps(record)), 1, text, lambda path: [*from_file.dpr_rows(path)])
     row = json.dumps({"id": text, "contents": "words"})

@@ -292,4 +292,4 @@ def test_cut_prefers_paragraph_to_sentence_to_line_to_word():
     assert broken(w10="\n\n", w8=". ") == [11, 9]
     assert broken(w2="\n\n") == [10, 10]
     assert cut_text(" \n", 10) == []
-    assert cut_text(" a b \n c ", 0) == ["a b \n c"]
+    assert cut_text(" a b \n c ", None) == ["a b \n c"]

@@ -43,7 +43,7 @@ def folders(tmp_path) -> dict:
         "document_column": "",
         "title_column": "title",
         "text_column": "text",
-        "passage_words": 0,
+        "passage_words": None,
         "metadata": [],
         "queries": table(tmp_path / "hub" / "queries"),
         "query_id_column": "_id",

@@ -33,7 +33,7 @@ def described_collection(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asked(described_collection):
+def where(described_collection):
     """A function from a condition to the rows of which it is true."""
     whole = Where(described_collection)
     return lambda expression: np.flatnonzero(whole.rows(expression)).tolist()
@@ -78,8 +78,8 @@ def asked(described_collection):
         ("year = null", []),
     ],
 )
-def test_conditions(asked, expression, rows):
-    assert asked(expression) == rows
+def test_conditions(where, expression, rows):
+    assert where(expression) == rows
 
 
 TYPE_MISMATCH = r"\((\w+ is \w+(, )?)+\)$"
@@ -119,10 +119,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_wrong_condition_is_refused_in_one_line(asked, name):
+def test_a_wrong_condition_is_refused_in_one_line(where, name):
     expression, message = BAD[name]
     with pytest.raises(InputError, match=f"^where: {message}") as caught:
-        asked(expression)
+        where(expression)
     assert "\n" not in str(caught.value)
 
 
@@ -199,14 +199,14 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_nothing_but_a_condition_passes(asked, tmp_path, attack):
+def test_nothing_but_a_condition_passes(where, tmp_path, attack):
     secret, out = tmp_path / "secret", tmp_path / "out"
     secret.write_text("numpy")
     with pytest.raises(InputError, match=r"^where: ") as caught:
-        asked(attack.format(secret=secret, out=out))
+        where(attack.format(secret=secret, out=out))
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["secret"]
-    assert asked("source = 'numpy'") == [0]
+    assert where("source = 'numpy'") == [0]
 
 
 def test_behind_that_the_database_is_locked(described_collection, tmp_path):
@@ -250,7 +250,7 @@ def test_every_function_listed_exists():
     assert set(filter_syntax.FUNCTIONS) | filter_syntax.SIGNS <= steady | parsed
 
 
-def test_random_conditions_end_in_a_mask_or_in_one_line(asked):
+def test_random_conditions_end_in_a_mask_or_in_one_line(where):
     """Neither a crash nor another exception, whatever the parser makes of it."""
     pieces = ["source", "year", "open", "day", "'a'", "1", "(", ")", ",", "=", "<", "and", "or", "not", "is null", "in"]
     pieces += ["between", "like", "lower(", "cast(", "as", "date", "case", "when", "then", "end", "::", "-", "null"]
@@ -259,7 +259,7 @@ def test_random_conditions_end_in_a_mask_or_in_one_line(asked):
     told: list[str] = []
     for _ in range(2000):
         try:
-            asked(" ".join(draw.choices(pieces, k=draw.randint(1, 12))))
+            where(" ".join(draw.choices(pieces, k=draw.randint(1, 12))))
         except InputError as error:
             told.append(str(error))
     assert 1000 < len(told) < 2000
@@ -269,76 +269,76 @@ def test_random_conditions_end_in_a_mask_or_in_one_line(asked):
 def test_a_condition_that_takes_too_long_is_stopped(tmp_path, monkeypatch):
     described(tmp_path, [{"x": f"{'ab' * 40}{i}"} for i in range(40_000)])
     slow = " or ".join(f"regexp_matches(lower(x), 'a.{{{i}}}c')" for i in range(30, 70))
-    asked = Where(tmp_path)
-    asked.rows("x = ''")
+    where = Where(tmp_path)
+    where.rows("x = ''")
     monkeypatch.setattr(filter, "SECONDS", 0.05)
     with pytest.raises(InputError, match=r"^where: the condition takes more than 0\.05 seconds$"):
-        asked.rows(slow)
+        where.rows(slow)
     monkeypatch.undo()
-    assert asked.rows("x like '%9999'").sum() == 4
+    assert where.rows("x like '%9999'").sum() == 4
 
 
 def test_a_condition_can_be_interrupted(tmp_path):
     described(tmp_path, [{"x": f"{'ab' * 40}{i}"} for i in range(40_000)])
     slow = " or ".join(f"regexp_matches(lower(x), 'a.{{{i}}}c')" for i in range(30, 70))
-    asked = Where(tmp_path)
-    asked.interrupt()  # nothing is under way
-    assert asked.rows("x like '%9999'").sum() == 4
+    where = Where(tmp_path)
+    where.interrupt()  # nothing is under way
+    assert where.rows("x like '%9999'").sum() == 4
     with ThreadPoolExecutor(1) as pool:
-        under_way = pool.submit(asked.rows, slow)
+        under_way = pool.submit(where.rows, slow)
         time.sleep(0.1)
         begun = time.monotonic()
-        asked.interrupt()
+        where.interrupt()
         assert time.monotonic() - begun < 1
         with pytest.raises(InputError):
             under_way.result()
-    assert asked.rows("x like '%9999'").sum() == 4
+    assert where.rows("x like '%9999'").sum() == 4
 
 
 def test_masks_are_kept_and_cannot_be_changed(described_collection):
-    asked = Where(described_collection)
-    assert asked.kept("open") is None
-    mask = asked.rows("open")
-    assert asked.rows(" open\n") is asked.kept(" open") is mask
+    where = Where(described_collection)
+    assert where.kept("open") is None
+    mask = where.rows("open")
+    assert where.rows(" open\n") is where.kept(" open") is mask
     with pytest.raises(ValueError, match="read-only"):
         mask[0] = False
     for i in range(filter.MASKS - 1):
-        asked.rows(f"year = {i}")
-    assert asked.rows("open") is mask
+        where.rows(f"year = {i}")
+    assert where.rows("open") is mask
     for i in range(filter.MASKS):
-        asked.rows(f"year = {i}")
-    again = asked.rows("open")
+        where.rows(f"year = {i}")
+    again = where.rows("open")
     assert again is not mask
     assert again.dtype == bool
     assert again.tolist() == mask.tolist()
 
 
 def test_threads_share_one(described_collection):
-    asked = Where(described_collection)
+    where = Where(described_collection)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda i: asked.rows(f"year = {2018 + i % 5}").tolist(), range(60)))
+        found = list(pool.map(lambda i: where.rows(f"year = {2018 + i % 5}").tolist(), range(60)))
     expected = [[row["year"] == 2018 + i % 5 for row in ROWS] for i in range(60)]
     assert found == expected
 
 
 def test_a_collection_without_further_columns(tmp_path):
     described(tmp_path, [{}, {}, {}])
-    asked = Where(tmp_path)
-    assert asked.columns == {"passage_id": "text", "doc_id": "text", "title": "text"}
-    assert asked.rows("title = 'Title 1'").tolist() == [False, True, False]
+    where = Where(tmp_path)
+    assert where.columns == {"passage_id": "text", "doc_id": "text", "title": "text"}
+    assert where.rows("title = 'Title 1'").tolist() == [False, True, False]
     with pytest.raises(
         InputError, match=r"no column 'source' among passage_id .*ingest.metadata names further columns"
     ):
-        asked.rows("source = 'numpy'")
+        where.rows("source = 'numpy'")
 
 
 def test_names_and_places_that_need_quotes(tmp_path):
     folder = tmp_path / "it's [a] *? {b}"
     described(folder, [{"of year": 1, 'a "b"': "x", "select": True, "file_row_number": 3, "größe": 4}])
-    asked = Where(folder)
-    assert list(asked.columns)[:5] == ["of year", 'a "b"', "select", "file_row_number", "größe"]
+    where = Where(folder)
+    assert list(where.columns)[:5] == ["of year", 'a "b"', "select", "file_row_number", "größe"]
     expression = '"of year" = 1 and "a ""b""" = \'x\' and "select" and file_row_number = 3 and GRößE = 4'
-    assert asked.rows(expression).tolist() == [True]
+    assert where.rows(expression).tolist() == [True]
 
 
 def test_tables_that_do_not_belong_together_or_are_damaged(tmp_path):
@@ -421,11 +421,11 @@ def test_as_filtering_afterwards(tmp_path_factory, rows, conditions):
     typed = {"text": "a", "whole": 1, "real": 0.5, "yes": True, "day": "2024-01-01"}  # gives each column its type
     rows = [*rows, typed | {"text": "1a"}]
     described(folder, rows, list(VALUES))
-    asked = Where(folder)
-    assert list(asked.columns.values())[:5] == ["text", "integer", "float", "boolean", "date"]
+    where = Where(folder)
+    assert list(where.columns.values())[:5] == ["text", "integer", "float", "boolean", "date"]
     for sql, truth in conditions:
         if len(sql) <= filter.CHARACTERS and sql.count("(") <= filter.BRACKETS:
-            assert asked.rows(sql).tolist() == [truth(row) is True for row in rows], sql
+            assert where.rows(sql).tolist() == [truth(row) is True for row in rows], sql
 
 
 def test_as_filtering_afterwards_over_row_groups(tmp_path):
@@ -434,9 +434,9 @@ def test_as_filtering_afterwards_over_row_groups(tmp_path):
     sources = ["numpy", "scipy", None]
     rows = [{"source": draw.choice(sources), "number": draw.randrange(100)} for _ in range(20_000)]
     described(tmp_path, rows)
-    asked = Where(tmp_path)
-    found = asked.rows("source = 'numpy' and number < 30 and title like '%7'")
+    where = Where(tmp_path)
+    found = where.rows("source = 'numpy' and number < 30 and title like '%7'")
     expected = [r["source"] == "numpy" and r["number"] < 30 and i % 10 == 7 for i, r in enumerate(rows)]
     assert found.tolist() == expected
     assert math.isclose(found.mean(), 0.01, abs_tol=0.003)
-    assert np.flatnonzero(asked.rows("doc_id = 'd9999'")).tolist() == [19_998, 19_999]
+    assert np.flatnonzero(where.rows("doc_id = 'd9999'")).tolist() == [19_998, 19_999]

@@ -302,7 +302,7 @@ def test_any_runs_are_joined_each_by_its_own_choice(collection, folders, systems
         ({"Fusion": "x"}, [], r"systems\.Fusion is what"),
         ({"BM25": "x"}, [], r"systems\.BM25 is what"),
         ({"model": "x"}, [], r"systems\.model is what"),
-        ({"ready model": "x"}, [], r"systems\.ready model is what"),
+        ({"existing model": "x"}, [], r"systems\.existing model is what"),
         ({"a - b": "x"}, [], "should match pattern"),
         ({"a/b": "x"}, [], "should match pattern"),
         ({"GAR": "x"}, [["bm25", "GRA"]], "fusions: no system 'GRA'"),

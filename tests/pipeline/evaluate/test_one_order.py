@@ -16,7 +16,7 @@ from pipeline.data import runs
 from pipeline.evaluate import systems
 from pipeline.evaluate.evaluate import evaluate
 from pipeline.evaluate.fuse_files import fuse_files
-from pipeline.evaluate.fuse_files import read_run_file as fuse_files_read
+from pipeline.evaluate.fuse_files import numbered_run
 from pipeline.evaluate.fusion import parts
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.run_files import evaluate_files
@@ -87,7 +87,7 @@ def test_scores_that_are_equal_in_a_file_are_equal_to_a_fusion(scores, collectio
     asked = pa.array(["q0", "q1"])
     numbers: dict[str, int] = {p: n for n, p in enumerate(PASSAGES)}
     ways = {
-        "fuse": fuse_files_read(run, {}, numbers),
+        "fuse": numbered_run(run, {}, numbers),
         "evaluate.systems": systems.read_systems({"MINE": run}, {"test": asked}, passage_ids, silent)[0]["test"][
             "MINE"
         ],

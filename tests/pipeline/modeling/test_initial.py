@@ -67,7 +67,7 @@ def inputs(tmp_path_factory) -> tuple[Path, Path]:
     fields = {"pretrained": None, "revision": "main", "path": None, "vocab_size": 256, "lowercase": True}
     config = TokenizerConfig(**fields, split_identifiers=False, drop_rules=False)
     tokenizer(config, collection, work(root / "tokenizer"))
-    tokens(TokensConfig(max_tokens=0), collection, root / "tokenizer", work(root / "tokens"))
+    tokens(TokensConfig(max_tokens=None), collection, root / "tokenizer", work(root / "tokens"))
     return root / "tokenizer", root / "tokens"
 
 

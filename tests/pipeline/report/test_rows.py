@@ -70,11 +70,11 @@ def test_an_existing_model_has_its_row_and_point(inputs, tmp_path):
     bm25, found = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
     evaluate(EVALUATE, inputs["collection"], bm25, work(tmp_path / "metrics"), model=found)
     metrics = json.loads((tmp_path / "metrics" / "metrics.json").read_text())
-    assert (metrics["dense"], metrics["labels"]["fusion"]) == ("model", "BM25 + ready model")
+    assert (metrics["dense"], metrics["labels"]["fusion"]) == ("model", "BM25 + existing model")
     model = inputs["cocondenser"]
     report(CONFIG, inputs["collection"], tmp_path / "metrics", **WHOLE, work=work(tmp_path / "out"), model=model)
     page = (tmp_path / "out" / "report.html").read_text()
-    assert 'var(--stage2)"></i>ready model</th>' in page
+    assert 'var(--stage2)"></i>existing model</th>' in page
     assert "var(--model)" not in page
 
 

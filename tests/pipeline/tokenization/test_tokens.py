@@ -55,7 +55,7 @@ def folders(tmp_path) -> tuple[Path, Path]:
     return collection, tokenizer
 
 
-def run(folders: tuple[Path, Path], out: Path, max_tokens: int = 0, progress=lambda *_: None) -> Tokens:
+def run(folders: tuple[Path, Path], out: Path, max_tokens: int | None = None, progress=lambda *_: None) -> Tokens:
     out.mkdir()
     tokens(TokensConfig(max_tokens=max_tokens), *folders, Work(out, out, MACHINE, progress))
     return Tokens.open(out)
@@ -90,7 +90,7 @@ def test_passages_of_rules_alone_are_counted(folders, tmp_path):
     write_table(collection / "passages.parquet", schemas()["passages"], passages)
     (tmp_path / "out").mkdir()
     work = Work(tmp_path / "out", tmp_path, MACHINE, lambda *_: None)
-    metrics = tokens(TokensConfig(max_tokens=0), collection, folders[1], work)
+    metrics = tokens(TokensConfig(max_tokens=None), collection, folders[1], work)
     (line,) = read_notices(with_notices(STAGES["tokens"].notices, metrics))
     assert line == "passages whose text has no token, so that their titles alone are read: 2"
 
