@@ -15,7 +15,7 @@ from flows.cli.main import app
 from flows.recipes.yaml_layers import named
 from flows.sentences.dag import sentence_nodes
 from flows.sentences.recipe import SENTENCES, SentenceRecipe, resolve_sentences
-from flows.sentences.results import results_markdown, markdown_table
+from flows.sentences.results import markdown_table, results_markdown
 from pipeline.errors import InputError
 
 

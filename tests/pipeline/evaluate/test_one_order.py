@@ -15,8 +15,7 @@ from writing import put
 from pipeline.data import runs
 from pipeline.evaluate import systems
 from pipeline.evaluate.evaluate import evaluate
-from pipeline.evaluate.fuse_files import fuse_files
-from pipeline.evaluate.fuse_files import numbered_run
+from pipeline.evaluate.fuse_files import fuse_files, numbered_run
 from pipeline.evaluate.fusion import parts
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.run_files import evaluate_files
