@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 JUDGED, UNJUDGED = 100, 25
 """Training questions."""
+SUBSET = 60
+"""Of the judged ones, that train in a second set of methods."""
 THRESHOLD = 0.6
 PLAIN = ["condenser.budget=null", "cocondenser.budget=null"]
 CROSS = ["cross_encoder.loss=pointwise", "cross_encoder.negatives_per_query=1"]
@@ -52,7 +54,7 @@ SCHEDULED = [
     "stage1.temperature=0.05",
     "stage1.epochs=3",
     "stage1.validation={questions: 9, candidates: 12, keep: best}",
-    "train_subset.queries=60",
+    f"train_subset.queries={SUBSET}",
     "search.unjudged_train_questions=true",
     "pseudo_labels={depth: 20, positive_above: 0.3, negative_below: 0.3, positives: 1, negatives: 8}",
     "stage2.batch_order=abs_beam",
@@ -231,7 +233,7 @@ def test_scheduled_batches_and_the_best_epoch(scheduled: dict) -> None:
     validation = table(stage1, "validation.parquet")
     assert validation["epoch"] == [1, 2, 3]
     assert stage1["metrics"]["dev_RR@10"] == max(validation["RR@10"])
-    assert stage1["metrics"]["queries"] == 60
+    assert stage1["metrics"]["queries"] == SUBSET
     assert stage1["metrics"]["negatives_filled"] == 0
     assert len(table(scheduled["artifacts"]["stage2"], "schedule.parquet")["epoch"]) == 1
 
@@ -241,7 +243,7 @@ def test_pseudo_labels_become_questions(scheduled: dict) -> None:
     labelled = counts["pseudo-labels"]["questions_labelled"]
     assert counts["pseudo-labels"]["questions"] == UNJUDGED
     assert 0 < labelled <= UNJUDGED
-    assert counts["stage2"]["queries"] == JUDGED + labelled
+    assert counts["stage2"]["queries"] == SUBSET + labelled
     qrels = table(scheduled["artifacts"]["pseudo-labels"], "qrels.parquet")
     assert {*qrels["query_id"]} <= {f"q{n}" for n in range(JUDGED, JUDGED + UNJUDGED)}
 
