@@ -298,7 +298,7 @@ def test_the_page_speaks_of_what_is_there(bert, tmp_path, parts, monkeypatch):
 
 @pytest.mark.slow
 def test_all_code_of_the_page_runs_by_itself_pyserini_too(bert):
-    code = "\n".join(["from pipeline.bm25 import java", "java.start()", *bert.blocks])
+    code = "\n".join(["from pipeline.bm25 import java", "java.start_java()", *bert.blocks])
     there = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     ended = subprocess.run([sys.executable, "-c", code], cwd=bert.folder, env=there, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
