@@ -5,6 +5,7 @@ A fork is like the process of its own that it replaces: the files, folder, envir
 that asks, which ends with the fork's exit code. When that process is killed, so is the fork.
 """
 
+import atexit
 import contextlib
 import ctypes
 import faulthandler
@@ -16,6 +17,7 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 
 LIBRARIES = (
     *("numpy", "pandas", "pyarrow.parquet", "pydantic", "scipy.stats", "faiss", "safetensors.torch", "tokenizers"),
@@ -106,7 +108,24 @@ def become(job: dict, files: list[int]) -> None:
         import coverage
 
         coverage.process_startup(force=True)
-    runpy.run_module(job["module"], run_name="__main__", alter_sys=True)
+    code: object = 0
+    try:
+        runpy.run_module(job["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code
+        if not isinstance(code, int | None):
+            raise
+    end(int(code or 0))
+
+
+def end(code: int) -> None:
+    """Ends this process as Python does, but frees no memory: that takes a second, as a fork copies what it frees."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
