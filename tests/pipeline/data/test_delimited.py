@@ -1,4 +1,4 @@
-"""CSV and TSV, whose quotes are not the same."""
+"""CSV and TSV, which have different rules for quotes."""
 
 import csv
 import io
@@ -21,18 +21,18 @@ TEXTS = [
     " spaces ",
     "it's",
 ]
-"""As a plain print writes them, whatever quotes they hold."""
+"""Texts as print() writes them, with any quotes inside."""
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_tabs_alone_split_a_line(tmp_path, text):
+def test_a_line_is_split_only_at_tabs(tmp_path, text):
     path = put(tmp_path, "p.tsv", f"1\t{text}\tThe mill", "2\tother\ttitle")
     assert [*tab_separated(path)] == [(f"{path}:1", ["1", text, "The mill"]), (f"{path}:2", ["2", "other", "title"])]
 
 
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
 @pytest.mark.parametrize("text", ['Aaron ( or ; "Aharon") is', '"', '"To be."', '"a" "b"', "plain", "", "it's, or not"])
-def test_what_a_csv_writer_quotes_is_freed(tmp_path, text, quoting):
+def test_quotes_of_a_csv_writer_are_removed(tmp_path, text, quoting):
     written = io.StringIO()
     csv.writer(written, delimiter="\t", quoting=quoting, lineterminator="\n").writerow(["1", text, "Aaron"])
     (tmp_path / "p.tsv").write_text(written.getvalue())
@@ -40,7 +40,7 @@ def test_what_a_csv_writer_quotes_is_freed(tmp_path, text, quoting):
 
 
 @pytest.mark.parametrize(
-    ("rows", "found"),
+    ("rows", "expected"),
     [
         (["a,b", "1,2"], [(1, 1, ["a", "b"]), (2, 2, ["1", "2"])]),
         (['a,"b', "", 'c"",d"', "e,f"], [(1, 3, ["a", 'b\n\nc",d']), (4, 4, ["e", "f"])]),
@@ -49,18 +49,18 @@ def test_what_a_csv_writer_quotes_is_freed(tmp_path, text, quoting):
         (['say "no", and go,x'], [(1, 1, ['say "no"', " and go", "x"])]),
     ],
 )
-def test_records(tmp_path, rows, found):
-    assert [*records(put(tmp_path, "t.csv", *rows), ",")] == found
+def test_records(tmp_path, rows, expected):
+    assert [*records(put(tmp_path, "t.csv", *rows), ",")] == expected
 
 
 @pytest.mark.parametrize("inside", ["\r\n", "\n", "\r", "\r\n\r\n", "\n\r\n", "\r\r\n", " \r\n"])
 @pytest.mark.parametrize("end", ["\r\n", "\n"])
-def test_ends_of_lines_in_quotes_are_kept_as_written(tmp_path, inside, end):
+def test_line_ends_in_quotes_are_kept_unchanged(tmp_path, inside, end):
     path = put(tmp_path, "t.csv", "id,text,more", f'1,"a{inside}b",c', f'2,c,"{inside}"', end=end)
-    found = [fields for _, _, fields in records(path, ",")]
-    assert found == [["id", "text", "more"], ["1", f"a{inside}b", "c"], ["2", "c", inside]]
+    rows = [fields for _, _, fields in records(path, ",")]
+    assert rows == [["id", "text", "more"], ["1", f"a{inside}b", "c"], ["2", "c", inside]]
     path.write_bytes(path.read_bytes().removesuffix(end.encode()))
-    assert [fields for _, _, fields in records(path, ",")] == found
+    assert [fields for _, _, fields in records(path, ",")] == rows
 
 
 BLANK = ["", " ", "{0}", " {0} ", "\u3000{0}{0}"]
@@ -68,7 +68,7 @@ BLANK = ["", " ", "{0}", " {0} ", "\u3000{0}{0}"]
 
 @pytest.mark.parametrize("blank", BLANK)
 @pytest.mark.parametrize("end", ["\r\n", "\n"])
-def test_what_has_only_blank_fields_is_passed_over_by_every_reader(tmp_path, blank, end):
+def test_every_reader_skips_rows_of_blank_fields(tmp_path, blank, end):
     def lines(separator):
         row = separator.join
         return [row("ab"), blank.format(separator), row(["", "1"]), blank.format(separator)]
@@ -88,23 +88,23 @@ READERS = {
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("text", ["a,b\r1,2\r", "a,b\r1,2", '"a","b"\r"1","2"\r', "a\tb\r1\t2\r"])
-def test_ends_by_cr_alone_are_refused_with_what_to_do(tmp_path, name, text):
+def test_lines_that_end_with_cr_only_are_refused_with_advice(tmp_path, name, text):
     path = put(tmp_path, "t", text, end="")
     with pytest.raises(InputError, match=r"t: its lines end with CR only; save it with LF or CRLF"):
         list(READERS[name](path))
 
 
 @pytest.mark.parametrize("row", ["1,a\rb", '1,"a"\r2,b', "1,\ra"])
-def test_cr_alone_outside_quotes_is_named_by_its_line(tmp_path, row):
+def test_a_cr_without_lf_outside_quotes_is_reported_with_its_line(tmp_path, row):
     with pytest.raises(InputError, match=r"t\.csv:2: holds a CR without LF outside quotes; save it with LF or CRLF"):
         list(records(put(tmp_path, "t.csv", "id,text", row, "3,c"), ","))
 
 
 @pytest.mark.parametrize(
-    ("header", "is_so"), [("a;b", True), ("a; b;c", True), ("a", False), ("a,b", False), ("a;b,c", False)]
+    ("header", "expected"), [("a;b", True), ("a; b;c", True), ("a", False), ("a,b", False), ("a;b,c", False)]
 )
-def test_a_header_shows_semicolons(header, is_so):
-    assert has_semicolons(header.split(",")) == is_so
+def test_semicolons_are_detected_from_the_header(header, expected):
+    assert has_semicolons(header.split(",")) == expected
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_header_shows_semicolons(header, is_so):
         (["id,text", '1,"a"" ', "2,b"], 2),
     ],
 )
-def test_a_quote_that_does_not_close_is_refused_where_its_field_begins(tmp_path, rows, line):
+def test_an_unclosed_quote_is_reported_at_the_line_where_its_field_begins(tmp_path, rows, line):
     path = put(tmp_path, "t.csv", *rows)
     with pytest.raises(UnclosedQuote, match=rf"t\.csv:{line}: a quote that is not closed"):
         list(records(path, ","))

@@ -1,4 +1,4 @@
-"""A path that is not a file is reported before anything waits for it."""
+"""A path that is not a file is reported, and nothing blocks on it."""
 
 import os
 import socket
@@ -47,13 +47,13 @@ NO_FILES = {
 
 @pytest.fixture(params=NO_FILES)
 def no_file(request, tmp_path):
-    """(a path, what lies there)."""
+    """(a path, the kind of object at that path)."""
     path = tmp_path / "p.jsonl"
     NO_FILES[request.param](path)
     return path, request.param
 
 
-def test_what_is_no_file_is_named(no_file):
+def test_the_kind_of_object_is_reported_if_it_is_not_a_file(no_file):
     path, kind = no_file
     assert text_files.fault(path) == f"is {kind}; a file is expected"
     assert text_files.fault(path, folder=True) == (
@@ -62,7 +62,7 @@ def test_what_is_no_file_is_named(no_file):
     assert text_files.fault(path, pipe=True) == f"is {kind}; a file is expected"
 
 
-def test_what_is_not_there_or_may_not_be_read(tmp_path, monkeypatch):
+def test_missing_and_unreadable_paths_are_reported(tmp_path, monkeypatch):
     assert text_files.fault(tmp_path / "no") == "does not exist"
     (tmp_path / "link").symlink_to(tmp_path / "no")
     assert text_files.fault(tmp_path / "link") == "is a link whose target does not exist"
@@ -72,7 +72,7 @@ def test_what_is_not_there_or_may_not_be_read(tmp_path, monkeypatch):
     assert text_files.fault(tmp_path / "file") == "cannot be read: permission denied"
 
 
-def test_ingest_names_what_is_no_file(no_file, tmp_path):
+def test_ingest_reports_paths_that_are_not_files(no_file, tmp_path):
     path, kind = no_file
     dpr = {"reader": "dpr", "passages": str(path), "train": None, "dev": None, "test": None}
     assert missing(CONFIG.validate_python(dpr)) == [f"{path} is {kind}; a file is expected"]
@@ -90,19 +90,21 @@ def test_ingest_names_what_is_no_file(no_file, tmp_path):
     assert missing(config) == [f"{beir / 'qrels' / 'dev.tsv'} is {kind}; a file is expected"]
 
 
-def test_stages_name_what_is_no_file(no_file):
+def test_stages_report_paths_that_are_not_files(no_file):
     path, kind = no_file
-    said = f"{path} is {kind}; a file is expected"
-    assert systems.missing({"other": path}) == [f"evaluate.systems.other: {said}"]
+    message = f"{path} is {kind}; a file is expected"
+    assert systems.missing({"other": path}) == [f"evaluate.systems.other: {message}"]
     config = bm25.BM25Config.model_construct(run=path, passages=None, topics=None)
-    assert bm25.missing(config) == [f"bm25.run: {said}"]
+    assert bm25.missing(config) == [f"bm25.run: {message}"]
     config = bm25.BM25Config.model_construct(run=None, passages=None, topics=path)
-    assert bm25.missing(config) == [f"bm25.topics: {said}"]
-    assert from_file.missing(from_file.NegativesFileConfig(file=path, number=None, seed=1, page_questions=0)) == [said]
-    assert tables.missing(TripletConfig.model_construct(train=path, dev=path, test=path)) == 3 * [said]
+    assert bm25.missing(config) == [f"bm25.topics: {message}"]
+    assert from_file.missing(from_file.NegativesFileConfig(file=path, number=None, seed=1, page_questions=0)) == [
+        message
+    ]
+    assert tables.missing(TripletConfig.model_construct(train=path, dev=path, test=path)) == 3 * [message]
 
 
-def test_run_files_are_no_folders(tmp_path):
+def test_folders_are_refused_as_run_files(tmp_path):
     run, qrels = put(tmp_path, "run", "q Q0 p 1 1 x"), put(tmp_path, "qrels", "q 0 p 1")
     for paths, judged in (([tmp_path], qrels), ([run], tmp_path)):
         with pytest.raises(InputError, match=r": is a folder; a file is expected$"):
@@ -115,7 +117,7 @@ def test_run_files_are_no_folders(tmp_path):
 
 
 def test_a_pipe_that_is_open_is_read(tmp_path):
-    """As `<(zcat run.gz)` gives one."""
+    """For example the pipe of `<(zcat run.gz)`."""
     reads, writes = os.pipe()
     os.write(writes, b"q 0 p 1\n")
     os.close(writes)
@@ -135,7 +137,7 @@ def test_a_pipe_that_is_open_is_read(tmp_path):
         table_negatives,
     ],
 )
-def test_nothing_waits_for_a_pipe_with_a_name(read, tmp_path):
+def test_no_reader_blocks_on_a_named_pipe(read, tmp_path):
     pipe(tmp_path / "pipe")
     with pytest.raises(InputError, match=r"pipe: is a pipe \(FIFO\), which can be read only once; a file is expected$"):
         next(iter(read(tmp_path / "pipe")))
@@ -163,16 +165,16 @@ def beir(tmp_path):
         ),
     ],
 )
-def test_qrels_that_are_no_folder_of_judgements_are_refused(beir, ingested, make, message):
+def test_qrels_must_be_a_folder_of_judgements(beir, ingested, make, message):
     make(beir["folder"] / "qrels")
     with pytest.raises(InputError, match=message):
         ingested(**beir)
-    (said,) = missing(CONFIG.validate_python(beir))
+    (line,) = missing(CONFIG.validate_python(beir))
     with pytest.raises(InputError, match=message):
-        raise InputError(said)
+        raise InputError(line)
 
 
-def test_qrels_that_may_not_be_read_are_refused(beir, ingested, monkeypatch):
+def test_qrels_without_read_permission_are_refused(beir, ingested, monkeypatch):
     put(beir["folder"], "qrels/test.tsv", "query-id\tcorpus-id\tscore", "q\tp\t1")
 
     def denied(path):

@@ -1,4 +1,4 @@
-"""Headings: columns that the first line names are found by their names."""
+"""Headings: columns are identified by their names in the first line."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def test_order_of_the_columns(columns, line, expected):
 
 
 @pytest.mark.parametrize("line", ["a b score", "query-id x score", "query-id query-id score", "id corpus-id score"])
-def test_a_heading_of_other_names_is_refused(line):
+def test_a_heading_with_unknown_names_is_refused(line):
     with pytest.raises(InputError, match=r"^f:1: the first line names .*write it .* query-id, corpus-id, score$"):
         column_positions("f:1", line.split(), QRELS)
 

@@ -1,4 +1,4 @@
-"""One rule for ids, wherever they are read."""
+"""The same rule for ids applies wherever they are read."""
 
 import json
 import re
@@ -43,19 +43,19 @@ IDS = ["7", "007", "d#1", "<dbpedia:Ä>", "名前", "a\u200db", "https://example
 
 
 @pytest.mark.parametrize("text", IDS)
-def test_ids(text):
+def test_valid_ids_are_accepted(text):
     check_id("here", "passage", text)
     check_id("here", "passage", text, spaces=True)
 
 
 @pytest.mark.parametrize("text", NO_ID_IN_JSON)
-def test_what_is_no_id(text):
+def test_invalid_ids_are_refused(text):
     with pytest.raises(
         InputError, match=rf"^here: query id '.*' {NO_ID_IN_JSON[text]}; change it in every file"
-    ) as said:
+    ) as raised:
         check_id("here", "query", text)
-    assert str(said.value).isprintable()
-    assert len(str(said.value)) < 300
+    assert str(raised.value).isprintable()
+    assert len(str(raised.value)) < 300
 
 
 @pytest.mark.parametrize("text", ["می\u200cخواهم x", "क्\u200dष x", "ন্\u200dয x"])
@@ -72,42 +72,46 @@ def test_between_tabs_an_id_may_hold_spaces(text):
 
 
 @pytest.mark.parametrize("text", [" a", "a ", "", " ", "a\nb", "a\0b", "a\u2028b", "a\tb", "\ud800"])
-def test_between_tabs_too_no_id_holds_these(text):
+def test_invalid_ids_between_tabs_are_refused(text):
     with pytest.raises(InputError, match=r"^here: passage id"):
         check_id("here", "passage", text, spaces=True)
 
 
-def refused(path, line, text, read):
+def assert_refused(path, line, text, reader):
     with pytest.raises(InputError, match=rf"{re.escape(str(path))}:{line}: \w+ id '.*' {NO_ID_IN_JSON[text]}; change"):
-        read(path)
+        reader(path)
 
 
 @pytest.mark.parametrize("text", NO_ID)
 def test_files_of_lines_refuse_such_ids(tmp_path, text):
     for row in (f"{text} Q0 p 1 1 x", f"q Q0 {text} 1 1 x"):
-        refused(put(tmp_path, "run", "q Q0 p 1 2 x", row), 2, text, lambda path: [*run_files.run_file_rows(path)])
+        assert_refused(
+            put(tmp_path, "run", "q Q0 p 1 2 x", row), 2, text, lambda path: [*run_files.run_file_rows(path)]
+        )
     for row in (f"{text}\tp\t1", f"q\t{text}\t1"):
-        refused(put(tmp_path, "ranks", "q p 1", row), 2, text, lambda path: [*run_files.run_file_rows(path)])
+        assert_refused(put(tmp_path, "ranks", "q p 1", row), 2, text, lambda path: [*run_files.run_file_rows(path)])
     for row in (f"{text} 0 p 1", f"q 0 {text} 1"):
-        refused(put(tmp_path, "qrels", "q 0 p 1", row), 2, text, read_qrels)
+        assert_refused(put(tmp_path, "qrels", "q 0 p 1", row), 2, text, read_qrels)
     for row in (f"{text}\tp", f"q\t{text}"):
-        refused(put(tmp_path, "given.tsv", row), 1, text, lambda path: [*from_file.table_negatives(path)])
-    refused(put(tmp_path, "topics.tsv", f"{text}\twords"), 1, text, lambda path: [*other_systems.topics(path)])
+        assert_refused(put(tmp_path, "given.tsv", row), 1, text, lambda path: [*from_file.table_negatives(path)])
+    assert_refused(put(tmp_path, "topics.tsv", f"{text}\twords"), 1, text, lambda path: [*other_systems.topics(path)])
 
 
 @pytest.mark.parametrize("text", NO_ID_IN_JSON)
 def test_files_of_json_refuse_such_ids(tmp_path, text):
     for row in ({"query_id": text, "passage_id": "p"}, {"query_id": "q", "passage_id": text}):
-        refused(put(tmp_path, "given.jsonl", json.dumps(row)), 1, text, lambda path: [*from_file.table_negatives(path)])
+        assert_refused(
+            put(tmp_path, "given.jsonl", json.dumps(row)), 1, text, lambda path: [*from_file.table_negatives(path)]
+        )
     record = [{"question": "?", "hard_negative_ctxs": [{"id": text}]}]
-    refused(put(tmp_path, "given.json", json.dumps(record)), 1, text, lambda path: [*from_file.dpr_rows(path)])
+    assert_refused(put(tmp_path, "given.json", json.dumps(record)), 1, text, lambda path: [*from_file.dpr_rows(path)])
     row = json.dumps({"id": text, "contents": "words"})
-    refused(put(tmp_path, "expanded.jsonl", row), 1, text, lambda path: [*other_systems.passages(path)])
+    assert_refused(put(tmp_path, "expanded.jsonl", row), 1, text, lambda path: [*other_systems.passages(path)])
 
 
 @pytest.fixture
 def beir(tmp_path, ingested):
-    """A function from the ids of a passage, its document and a query, and those judged, to the collection."""
+    """A function that builds a collection from the ids of a passage, its document, a query and a judgement."""
 
     def run(passage="p", document="d", query="q", judged_query="q", judged_passage="p"):
         put(tmp_path, "corpus.jsonl", json.dumps({"_id": passage, "text": "words", "doc": document}))
@@ -123,7 +127,7 @@ def test_ingest_refuses_such_ids(beir, text):
     fault = NO_ID_IN_JSON[text]
     with pytest.raises(InputError, match=rf"corpus\.jsonl:1: passage id '.*' {fault}"):
         beir(passage=text)
-    if text in NO_ID:  # no line of judgements can name the others
+    if text in NO_ID:  # a line of judgements cannot hold the other ids
         with pytest.raises(InputError, match=rf"queries\.jsonl:1: query id '.*' {fault}"):
             beir(query=text, judged_query=text)
 
@@ -143,5 +147,5 @@ def test_ingest_refuses_documents_ids_that_no_table_holds(beir, text):
 
 
 @pytest.mark.parametrize("text", ["The Mill", " Mill ", "名前", "", "A\ttab", "two\nlines", "x" * 5000])
-def test_titles_may_be_documents_ids(beir, text):
+def test_titles_are_valid_document_ids(beir, text):
     assert [row[1] for row in beir(document=text).passages] == [text or "p"]

@@ -1,4 +1,4 @@
-"""What ingest writes, what it counts, and each thing that it refuses."""
+"""What ingest writes, counts and refuses."""
 
 import gzip
 import hashlib
@@ -42,21 +42,21 @@ def beir(folder: Path, document_key: str = "") -> dict:
 
 
 def test_tables(tmp_path, ingested):
-    made = ingested(**beir(write(tmp_path / "set"), "doc"))
-    assert made.passages == [
+    result = ingested(**beir(write(tmp_path / "set"), "doc"))
+    assert result.passages == [
         ("p1", "d1", "One", "first passage"),
         ("p2", "d1", "", "second passage\nof two lines"),
         ("p3", "d2", "", "drei größere Wörter"),
     ]
-    assert made.queries == [("q1", "train", "which is first?", ["first"]), ("q2", "test", "which is third?", [])]
-    assert made.qrels == {"q1": {"p1": 2, "p2": 0}, "q2": {"p3": 1}}
-    assert made.negatives == {}
+    assert result.queries == [("q1", "train", "which is first?", ["first"]), ("q2", "test", "which is third?", [])]
+    assert result.qrels == {"q1": {"p1": 2, "p2": 0}, "q2": {"p3": 1}}
+    assert result.negatives == {}
     expected = {"passages": 3, "documents": 2, "words": 10, "queries": 2, "qrels": 3, "unjudged_queries": 1}
     expected |= {"train_queries": 1, "dev_queries": 0, "test_queries": 1, "train_qrels": 2, "test_qrels": 1}
-    assert made.counts.items() >= expected.items()
-    assert {name for name in expected if not made.counts[name]} == {"dev_queries"}
+    assert result.counts.items() >= expected.items()
+    assert {name for name in expected if not result.counts[name]} == {"dev_queries"}
     for name in ("passages", "queries", "qrels"):
-        assert pq.read_schema(made.folder / f"{name}.parquet") == collection.schemas()[name]
+        assert pq.read_schema(result.folder / f"{name}.parquet") == collection.schemas()[name]
 
 
 def test_loading_by_split(tmp_path, ingested):
@@ -68,18 +68,18 @@ def test_loading_by_split(tmp_path, ingested):
     assert [batch["title"] for batch in collection.passage_batches(folder, ["title"], rows=2)] == [["One", ""], [""]]
 
 
-def test_without_documents_each_passage_is_one(tmp_path, ingested):
-    made = ingested(**beir(write(tmp_path / "set")))
-    assert [row[1] for row in made.passages] == ["p1", "p2", "p3"]
-    assert made.counts["documents"] == 3
+def test_without_documents_each_passage_is_its_own_document(tmp_path, ingested):
+    result = ingested(**beir(write(tmp_path / "set")))
+    assert [row[1] for row in result.passages] == ["p1", "p2", "p3"]
+    assert result.counts["documents"] == 3
 
 
-def test_without_qrels_a_collection_for_pretraining(tmp_path, ingested):
+def test_a_collection_for_pretraining_needs_no_qrels(tmp_path, ingested):
     folder = tmp_path / "set"
     folder.mkdir()
     (folder / "corpus.jsonl").write_text("\n".join(CORPUS), encoding="utf-8")
-    made = ingested(**beir(folder))
-    assert (len(made.passages), made.queries, made.qrels) == (3, [], {})
+    result = ingested(**beir(folder))
+    assert (len(result.passages), result.queries, result.qrels) == (3, [], {})
 
 
 def _zst(data: bytes) -> bytes:
@@ -90,7 +90,7 @@ def _zst(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".zst", _zst)])
-def test_compressed_gives_the_same_bytes(tmp_path, ingested, ending, pack):
+def test_compressed_files_give_the_same_bytes(tmp_path, ingested, ending, pack):
     plain = ingested(**beir(write(tmp_path / "set")))
     packed = write(tmp_path / "packed")
     for path in [packed / "corpus.jsonl", packed / "queries.jsonl", *packed.glob("qrels/*.tsv")]:
@@ -106,42 +106,42 @@ def _digests(folder: Path) -> dict[str, str]:
 def test_empty_passages_and_repeated_judgements_are_dropped_and_counted(tmp_path, ingested):
     corpus = [*CORPUS, '{"_id": "p4", "text": " \\n"}', '{"_id": "p5", "title": "Title alone", "text": ""}']
     qrels = {"train": [*QRELS["train"], "q1\tp4\t1", "q1\tp1\t2"], "test": QRELS["test"]}
-    made = ingested(**beir(write(tmp_path / "set", corpus, qrels=qrels)))
-    assert [row[0] for row in made.passages] == ["p1", "p2", "p3", "p5"]
-    assert made.qrels["q1"] == {"p1": 2, "p2": 0}
+    result = ingested(**beir(write(tmp_path / "set", corpus, qrels=qrels)))
+    assert [row[0] for row in result.passages] == ["p1", "p2", "p3", "p5"]
+    assert result.qrels["q1"] == {"p1": 2, "p2": 0}
     expected = {"empty_passages": 1, "qrels_to_empty": 1, "duplicate_qrels": 1, "unknown_qrels": 0, "train_qrels": 2}
-    assert made.counts.items() >= expected.items()
+    assert result.counts.items() >= expected.items()
 
 
 @pytest.mark.parametrize(
     "text", ["which is first?", "  which is first? ", "Which is  FIRST?", "which is\u00a0first?", "which is\\tfirst?"]
 )
-def test_questions_of_train_in_dev_and_test_are_reported(tmp_path, ingested, text, monkeypatch):
+def test_dev_and_test_questions_that_are_training_questions_too_are_reported(tmp_path, ingested, text, monkeypatch):
     hashed: list[str] = []
     monkeypatch.setattr("pipeline.data.ingest.same_words", lambda words: hashed.append(words) or same_words(words))
     queries = [QUERIES[0], f'{{"_id": "t1", "text": "{text}"}}', QUERIES[1], '{"_id": "d1", "text": "which is first?"}']
     qrels = {"train": QRELS["train"], "test": [HEADER, "t1\tp3\t1", "q2\tp3\t1"], "dev": [HEADER, "d1\tp3\t1"]}
-    made = ingested(**beir(write(tmp_path / "set", queries=queries, qrels=qrels)))
-    assert len(made.queries) == len(hashed) == 4  # nothing is dropped, and each is hashed once
-    assert made.notices == [
+    result = ingested(**beir(write(tmp_path / "set", queries=queries, qrels=qrels)))
+    assert len(result.queries) == len(hashed) == 4  # nothing is dropped, and each is hashed once
+    assert result.notices == [
         "dev and test questions that are training questions too: 2 (first: t1 of test is q1 of train, d1 of dev is q1 "
         "of train); training sees their answers, so figures are too good: remove them from one split"
     ]
 
 
 @pytest.mark.parametrize(
-    ("judged", "said"),
+    ("judged", "expected"),
     [
         (["q1\tp1\t1", "q3\tp2\t0"], "1 (first: q3)"),
         (["q1\tp1\t0", "q3\tp2\t0"], "2 (first: q1, q3)"),
         (["q1\tp1\t1", "q3\tp2\t0", "q3\tp3\t2"], None),
     ],
 )
-def test_training_questions_without_a_relevant_passage_are_reported(tmp_path, ingested, judged, said):
+def test_training_questions_without_a_relevant_passage_are_reported(tmp_path, ingested, judged, expected):
     queries = [f'{{"_id": "q{n}", "text": "question {n}"}}' for n in (1, 3)]
-    made = ingested(**beir(write(tmp_path / "set", queries=queries, qrels={"train": [HEADER, *judged]})))
+    result = ingested(**beir(write(tmp_path / "set", queries=queries, qrels={"train": [HEADER, *judged]})))
     line = "training questions left out, without a relevant passage: "
-    assert made.notices == ([line + said] if said else [])
+    assert result.notices == ([line + expected] if expected else [])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_training_questions_without_a_relevant_passage_are_reported(tmp_path, in
         (("one", "one?", "on e"), ("train", "dev", "test")),
     ],
 )
-def test_questions_of_one_split_alone_are_not(tmp_path, ingested, texts, splits):
+def test_equal_questions_of_a_single_split_are_not_reported(tmp_path, ingested, texts, splits):
     queries = [f'{{"_id": "q{n}", "text": "{text}"}}' for n, text in enumerate(texts)]
     qrels = {split: [HEADER] for split in splits}
     for n, split in enumerate(splits):
@@ -162,7 +162,7 @@ def test_questions_of_one_split_alone_are_not(tmp_path, ingested, texts, splits)
 
 
 PLENTY = [f'{{"_id": "p{i}", "text": "passage {i}"}}' for i in range(300)]
-ASKED = ['{"_id": "q1", "text": "question"}', '{"_id": "q2", "text": "another"}', '{"_id": "e", "text": "hollow"}']
+QUESTIONS = ['{"_id": "q1", "text": "question"}', '{"_id": "q2", "text": "another"}', '{"_id": "e", "text": "hollow"}']
 MISSING = {  # (further passages, judgements by split, kept in qrels.parquet, counts, notice)
     "test": ([], {"test": ["q2\tlost\t1"]}, {"q2": {"lost": 1}}, (1, 0, 0), "1 (first: lost)"),
     "dev and test": (
@@ -181,35 +181,39 @@ MISSING = {  # (further passages, judgements by split, kept in qrels.parquet, co
 
 
 @pytest.mark.parametrize(("further", "judged", "kept", "counts", "notice"), MISSING.values(), ids=MISSING)
-def test_judgements_of_dev_and_test_stay_where_the_corpus_lacks_the_passage(
+def test_dev_and_test_judgements_of_passages_that_the_corpus_lacks_are_kept(
     further, judged, kept, counts, notice, tmp_path, ingested
 ):
     lines = {"train": [f"q1\tp{i}\t1" for i in range(300)]}
     for split, more in judged.items():
         lines[split] = [*lines.get(split, []), *more]
     lines = {split: [HEADER, *rows] for split, rows in lines.items()}
-    made = ingested(**beir(write(tmp_path / "set", [*PLENTY, *further], ASKED, lines)))
-    assert {q: found for q, found in made.qrels.items() if q != "q1"} == kept
-    assert made.qrels["q1"] == {f"p{i}": 1 for i in range(300)}
-    assert tuple(made.counts[name] for name in ("missing_qrels", "unknown_qrels", "qrels_to_empty")) == counts
-    said = [line for line in made.notices if "that the corpus lacks" in line]
-    assert [notice in line for line in said] == [True] * bool(notice)
+    result = ingested(**beir(write(tmp_path / "set", [*PLENTY, *further], QUESTIONS, lines)))
+    assert {q: grades for q, grades in result.qrels.items() if q != "q1"} == kept
+    assert result.qrels["q1"] == {f"p{i}": 1 for i in range(300)}
+    assert tuple(result.counts[name] for name in ("missing_qrels", "unknown_qrels", "qrels_to_empty")) == counts
+    reported = [line for line in result.notices if "that the corpus lacks" in line]
+    assert [notice in line for line in reported] == [True] * bool(notice)
 
 
 @pytest.mark.parametrize("split", ["dev", "test"])
 @pytest.mark.parametrize(("known", "lacking"), [(207, 3), (98, 2), (0, 3), (100, 100)])
-def test_lacking_passages_of_dev_and_test_are_kept_however_many(known, lacking, split, tmp_path, ingested):
+def test_judgements_of_lacking_dev_and_test_passages_are_kept_if_few_or_at_most_half(
+    known, lacking, split, tmp_path, ingested
+):
     rows = [*(f"q1\tp{i}\t1" for i in range(known)), *(f"q1\tlost{i}\t1" for i in range(lacking))]
-    made = ingested(**beir(write(tmp_path / "set", PLENTY, ASKED, {split: [HEADER, *rows]})))
-    assert (made.counts["missing_qrels"], made.counts["qrels"]) == (lacking, known + lacking)
+    result = ingested(**beir(write(tmp_path / "set", PLENTY, QUESTIONS, {split: [HEADER, *rows]})))
+    assert (result.counts["missing_qrels"], result.counts["qrels"]) == (lacking, known + lacking)
 
 
 @pytest.mark.parametrize(("known", "lacking"), [(100, 101), (0, 11)])
-def test_lacking_passages_of_most_judgements_are_of_another_corpus(known, lacking, tmp_path, ingested):
+def test_judgements_that_mostly_name_lacking_passages_are_refused(known, lacking, tmp_path, ingested):
     rows = [*(f"q1\tp{i}\t1" for i in range(known)), *(f"q1\tlost{i}\t1" for i in range(lacking))]
-    folder = write(tmp_path / "set", PLENTY, ASKED, {"test": [HEADER, *rows], "train": [HEADER, "q2\tp1\t1"]})
-    said = rf"test.tsv:{known + 2}: unknown passage id 'lost0' \({lacking} of {known + lacking} qrels of dev and test"
-    with pytest.raises(InputError, match=said):
+    folder = write(tmp_path / "set", PLENTY, QUESTIONS, {"test": [HEADER, *rows], "train": [HEADER, "q2\tp1\t1"]})
+    message = (
+        rf"test.tsv:{known + 2}: unknown passage id 'lost0' \({lacking} of {known + lacking} qrels of dev and test"
+    )
+    with pytest.raises(InputError, match=message):
         ingested(**beir(folder))
 
 
@@ -217,8 +221,8 @@ def test_unknown_judgements_up_to_one_percent(tmp_path, ingested):
     corpus = [f'{{"_id": "p{i}", "text": "passage {i}"}}' for i in range(99)]
     queries = ['{"_id": "q1", "text": "question"}']
     lines = [HEADER, *(f"q1\tp{i}\t1" for i in range(99)), "q1\tlost\t1"]
-    made = ingested(**beir(write(tmp_path / "good", corpus, queries, {"train": lines})))
-    assert (made.counts["unknown_qrels"], made.counts["qrels"]) == (1, 99)
+    result = ingested(**beir(write(tmp_path / "good", corpus, queries, {"train": lines})))
+    assert (result.counts["unknown_qrels"], result.counts["qrels"]) == (1, 99)
     folder = write(tmp_path / "bad", corpus, queries, {"train": [*lines, "q2\tp1\t1"]})
     with pytest.raises(InputError, match=r"train.tsv:101: unknown passage id 'lost' \(2 of 101 qrels"):
         ingested(**beir(folder))
@@ -247,7 +251,7 @@ DROPPED = {
 
 
 @pytest.mark.parametrize("name", DROPPED)
-def test_what_is_dropped_is_noticed_with_the_first(tmp_path, ingested, name):
+def test_dropped_rows_are_reported_with_the_first_examples(tmp_path, ingested, name):
     changed, line = DROPPED[name]
     folder = write(
         tmp_path / "set",
@@ -267,17 +271,17 @@ DESCRIBED = [
 QRELS_OF_DESCRIBED = {"train": [HEADER, "q1\tp1\t1"], "test": [HEADER, "q2\tp3\t1"]}
 
 
-def test_further_columns_of_lines_and_of_the_object_in_them(tmp_path, ingested):
+def test_further_columns_are_fields_of_a_line_or_of_its_metadata_object(tmp_path, ingested):
     folder = write(tmp_path / "set", DESCRIBED, qrels=QRELS_OF_DESCRIBED)
-    made = ingested(**beir(folder, "doc") | {"metadata": ["lang", "day", "year"]})
-    assert made.metadata == [
+    result = ingested(**beir(folder, "doc") | {"metadata": ["lang", "day", "year"]})
+    assert result.metadata == [
         {"lang": "en", "day": None, "year": 2020},
         {"lang": None, "day": None, "year": None},
         {"lang": "de", "day": "2024-05-01", "year": None},
     ]
-    assert [row[0] for row in made.passages] == ["p1", "p2", "p3"]
+    assert [row[0] for row in result.passages] == ["p1", "p2", "p3"]
     expected = {"metadata": "lang: text, day: date, year: integer", "without_lang": 1, "without_day": 2}
-    assert made.counts.items() >= expected.items()
+    assert result.counts.items() >= expected.items()
 
 
 def test_rows_stay_aligned_where_passages_are_dropped(tmp_path, ingested, monkeypatch):
@@ -285,13 +289,13 @@ def test_rows_stay_aligned_where_passages_are_dropped(tmp_path, ingested, monkey
     corpus = [
         f'{{"_id": "p{i}", "text": "{"text" if i % 3 else ""}", "number": {i}, "name": "p{i}"}}' for i in range(100)
     ]
-    made = ingested(**beir(write(tmp_path / "set", corpus, qrels={})) | {"metadata": ["name", "number"]})
-    assert made.counts["empty_passages"] == 34
-    assert [row["name"] for row in made.metadata] == [row[0] for row in made.passages]
-    assert [row["number"] for row in made.metadata] == [i for i in range(100) if i % 3]
+    result = ingested(**beir(write(tmp_path / "set", corpus, qrels={})) | {"metadata": ["name", "number"]})
+    assert result.counts["empty_passages"] == 34
+    assert [row["name"] for row in result.metadata] == [row[0] for row in result.passages]
+    assert [row["number"] for row in result.metadata] == [i for i in range(100) if i % 3]
 
 
-def test_without_further_columns_the_files_are_as_ever(tmp_path, ingested):
+def test_further_columns_leave_the_other_files_unchanged(tmp_path, ingested):
     folder = write(tmp_path / "set", DESCRIBED, qrels=QRELS_OF_DESCRIBED)
     plain, kept = ingested(**beir(folder)), ingested(**beir(folder) | {"metadata": ["lang"]})
     first, second = _digests(plain.folder), _digests(kept.folder)
@@ -300,10 +304,10 @@ def test_without_further_columns_the_files_are_as_ever(tmp_path, ingested):
     assert plain.counts.items() <= kept.counts.items()
 
 
-def test_further_columns_that_are_not_there_or_nested(tmp_path, ingested):
+def test_absent_and_nested_further_columns_are_refused(tmp_path, ingested):
     folder = write(tmp_path / "set", DESCRIBED, qrels=QRELS_OF_DESCRIBED)
-    there = "_id, day, doc, lang, metadata, text, year"
-    with pytest.raises(InputError, match=rf"ingest.metadata: no column 'language' among {there}$"):
+    columns = "_id, day, doc, lang, metadata, text, year"
+    with pytest.raises(InputError, match=rf"ingest.metadata: no column 'language' among {columns}$"):
         ingested(**beir(folder) | {"metadata": ["language"]})
     with pytest.raises(InputError, match=r"corpus.jsonl:1: ingest.metadata: 'metadata' is neither .* but a dict$"):
         ingested(**beir(folder) | {"metadata": ["metadata"]})
@@ -402,33 +406,33 @@ def test_unreadable_archive(tmp_path, ingested, ending, pack, damage):
         ingested(**beir(folder))
 
 
-def test_row_groups_are_written_as_they_come(tmp_path):
-    """No more than two groups of rows are alive at once, however many there are."""
-    alive = []
+def test_row_groups_are_written_as_soon_as_they_are_full(tmp_path):
+    """At most two row groups are in memory at once, whatever their number."""
+    sizes = []
 
     def rows():
         for i in range(3 * collection.ROWS + 1):
             if i % collection.ROWS == 0:
-                alive.append(pq_groups(tmp_path / "p.parquet"))
+                sizes.append(file_size(tmp_path / "p.parquet"))
             yield f"p{i}", f"p{i}", "", "text " * 100
 
-    def pq_groups(path: Path) -> int:
+    def file_size(path: Path) -> int:
         return path.stat().st_size if path.exists() else 0
 
     assert collection.write_table(tmp_path / "p.parquet", collection.schemas()["passages"], rows()) == 24577
-    assert alive[0] < alive[1] < alive[2] < alive[3]
+    assert sizes[0] < sizes[1] < sizes[2] < sizes[3]
     groups = pq.read_metadata(tmp_path / "p.parquet")
     assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [8192, 8192, 8192, 1]
 
 
-def test_a_row_with_more_values_than_columns_is_no_row(tmp_path):
+def test_a_row_with_more_values_than_columns_is_refused(tmp_path):
     rows = [collection.Passage("p", "d", "title", "text", {"source": "a"})]
     with pytest.raises(ValueError, match="shorter than argument"):
         collection.write_table(tmp_path / "p.parquet", collection.schemas()["passages"], rows)
 
 
-def test_equal_hashes_of_different_ids_are_no_repeat(monkeypatch):
-    """A collision only costs a second reading."""
+def test_equal_hashes_of_different_ids_are_not_duplicates(monkeypatch):
+    """A collision only costs a second pass over the ids."""
     monkeypatch.setattr("pipeline.data.ids.hash_id", lambda text: 7)
     hashes = sort(_array([7, 7]))
     forbid_repeats("id", hashes, [("line 1", "a"), ("line 2", "b")])

@@ -25,7 +25,7 @@ def test_qrels_of_trec_and_of_beir(tmp_path):
         read_qrels(put(tmp_path, "two", "q 0 a 1", "q 0 a 0"))
     with pytest.raises(InputError, match="grade:1: relevance 'x' is not an integer"):
         read_qrels(put(tmp_path, "grade", "q 0 a x"))
-    for odd in ("1_0", "１"):  # which Python reads as 10 and 1
+    for odd in ("1_0", "１"):  # int() accepts them, as 10 and 1
         with pytest.raises(InputError, match=f"grade:1: relevance '{odd}' is not an integer"):
             read_qrels(put(tmp_path, "grade", f"q 0 a {odd}"))
     with pytest.raises(InputError, match="huge:1: relevance '2000000000' is above 10,000"):
@@ -34,7 +34,7 @@ def test_qrels_of_trec_and_of_beir(tmp_path):
 
 
 WHOLE = [("1", 1), ("1.0", 1), ("2.", 2), ("+1", 1), ("-1.0", -1), (" 1 ", 1), ("1e0", 1), ("1.50e1", 15), ("007", 7)]
-"""As files have grades, the whole ones."""
+"""Grades as files write them, all with integer values."""
 
 
 @pytest.mark.parametrize(("written", "expected"), [*WHOLE, (1, 1), (2.0, 2), (-1.0, -1)])
@@ -51,7 +51,7 @@ def test_other_grades_are_refused(written):
 
 
 @pytest.mark.parametrize("written", ["10001", "1e5", "9" * 5000, "1e999999999", 20_000, 1e300])
-def test_grades_beyond_what_trec_eval_takes_are_refused(written):
+def test_grades_outside_the_range_of_trec_eval_are_refused(written):
     with pytest.raises(InputError, match=r"^here: relevance '.*' is above 10,000$"):
         grade("here", written)
     with pytest.raises(InputError, match=r"^here: relevance '-.*' is below -10,000$"):
@@ -59,7 +59,7 @@ def test_grades_beyond_what_trec_eval_takes_are_refused(written):
 
 
 @pytest.mark.parametrize("text", ["q 0 a {}", "q\tx\ta\t{}", "query-id\tcorpus-id\tscore\nq\ta\t{}"])
-def test_every_layout_of_judgements_takes_whole_grades_alone(tmp_path, text):
+def test_every_layout_of_judgements_accepts_only_integer_grades(tmp_path, text):
     for written, expected in WHOLE:
         if text != "q 0 a {}" or " " not in written:
             assert read_qrels(put(tmp_path, "qrels", text.format(written))) == {"q": {"a": expected}}

@@ -1,4 +1,4 @@
-"""Further columns: their types, their rows, and each thing that is refused."""
+"""Further columns: their types, their rows, and the values that are refused."""
 
 import json
 from datetime import date, datetime
@@ -38,13 +38,13 @@ def column(folder: Path) -> list:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_column_of_one_kind(tmp_path, kind):
-    told = described(tmp_path, [{"x": value} for value in TYPES[kind]])
+    metrics = described(tmp_path, [{"x": value} for value in TYPES[kind]])
     assert metadata.types(tmp_path) == {"x": kind}
-    assert told == {"metadata": f"x: {kind}", "without_x": 1}
+    assert metrics == {"metadata": f"x: {kind}", "without_x": 1}
     expected = [value.isoformat() if isinstance(value, date) else value for value in TYPES[kind]]
     assert column(tmp_path) == expected
-    wanted = {"boolean": bool, "integer": int, "float": float, "date": str, "text": str}[kind]
-    assert {type(value) for value in column(tmp_path)} == {wanted, type(None)}
+    expected_type = {"boolean": bool, "integer": int, "float": float, "date": str, "text": str}[kind]
+    assert {type(value) for value in column(tmp_path)} == {expected_type, type(None)}
 
 
 @pytest.mark.parametrize("name", MIXED)
@@ -71,12 +71,12 @@ def test_no_text_changes(tmp_path_factory, values):
     assert column(folder) == values
 
 
-def test_what_is_no_finite_number_is_missing(tmp_path):
+def test_numbers_that_are_not_finite_are_missing_values(tmp_path):
     assert described(tmp_path, [{"x": v} for v in (float("nan"), float("inf"), 1.0, None)])["without_x"] == 3
     assert column(tmp_path) == [None, None, 1.0, None]
 
 
-def test_an_absent_key_is_missing_and_columns_keep_the_requested_order(tmp_path):
+def test_an_absent_key_is_a_missing_value_and_columns_keep_the_requested_order(tmp_path):
     described(tmp_path, [{"b": 1}, {"a": "x"}, {}], ["b", "a"])
     assert metadata.read_metadata(tmp_path, [2, 0, 1, 0]) == [
         {"b": None, "a": None},
@@ -97,7 +97,7 @@ def test_half_a_surrogate_pair_is_refused(tmp_path):
         described(tmp_path, [{"x": "a"}, {"x": "\ud800"}])
 
 
-def test_a_name_that_no_passage_has_is_refused_with_those_there_are(tmp_path):
+def test_an_unknown_column_is_refused_with_the_names_of_the_existing_ones(tmp_path):
     with pytest.raises(InputError, match=r"ingest.metadata: no column 'sorce' among language, source$"):
         described(tmp_path, [{"source": "a"}, {"language": "en"}], ["source", "sorce"])
     many = [{f"key{i}-{j}": 1 for j in range(20)} for i in range(100)]
@@ -115,12 +115,12 @@ def test_a_name_that_no_passage_has_is_refused_with_those_there_are(tmp_path):
         (["\ud800"], "is not a valid column name"),
     ],
 )
-def test_names_that_sql_would_not_tell_apart(names, message):
+def test_names_that_are_invalid_or_ambiguous_in_sql_are_refused(names, message):
     with pytest.raises(ValidationError, match=message):
         TypeAdapter(metadata.Names).validate_python(names)
 
 
-def test_no_names_no_file(tmp_path):
+def test_without_names_no_file_is_written(tmp_path):
     assert described(tmp_path, [{"x": 1}], []) == {}
     assert [path.name for path in tmp_path.iterdir()] == ["passages.parquet"]
     assert metadata.types(tmp_path) == {}
@@ -129,7 +129,7 @@ def test_no_names_no_file(tmp_path):
     assert metadata.types(tmp_path) == {}
 
 
-def test_a_table_that_is_lost_is_not_one_that_never_was(tmp_path):
+def test_a_lost_table_is_distinguished_from_one_that_never_existed(tmp_path):
     (tmp_path / "ingest.json").write_text(json.dumps(described(tmp_path, [{"x": 1}])))
     assert metadata.types(tmp_path) == {"x": "integer"}
     (tmp_path / metadata.FILE).unlink()
@@ -138,30 +138,32 @@ def test_a_table_that_is_lost_is_not_one_that_never_was(tmp_path):
             read()
 
 
-def test_row_groups_are_written_as_they_come_and_read_alone(tmp_path, monkeypatch):
+def test_row_groups_are_written_one_by_one_and_read_separately(tmp_path, monkeypatch):
     rows = 2 * collection.ROWS + 5
-    held: list[int] = []
+    group_starts: list[int] = []
 
     def passages():
         for i in range(rows):
             if i % collection.ROWS == 0:
-                held.append(i)
+                group_starts.append(i)
             yield f"line {i}", collection.Passage(f"p{i}", "", "", "t", {"x": i, "y": f"y{i}"})
 
     stream = metadata.keep_metadata(passages(), ["x", "y"], tmp_path, {})
     next(stream)
-    assert held == [0]  # no second group is read before the first has been passed on
+    assert group_starts == [0]  # the second group is read only after the first is written
     assert sum(1 for _ in stream) == rows - 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metadata.parquet"]
     file = pq.read_metadata(tmp_path / "metadata.parquet")
     assert [file.row_group(i).num_rows for i in range(file.num_row_groups)] == [8192, 8192, 5]
 
-    read: list[int] = []
-    whole = pq.ParquetFile.read_row_group
-    monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda f, i, **k: read.append(i) or whole(f, i, **k))
-    wanted = [rows - 1, 8191, 8192, 0, rows - 1]
-    assert metadata.read_metadata(tmp_path, wanted) == [{"x": i, "y": f"y{i}"} for i in wanted]
-    assert read == [0, 1, 2]
+    read_groups: list[int] = []
+    read_row_group = pq.ParquetFile.read_row_group
+    monkeypatch.setattr(
+        pq.ParquetFile, "read_row_group", lambda f, i, **k: read_groups.append(i) or read_row_group(f, i, **k)
+    )
+    requested = [rows - 1, 8191, 8192, 0, rows - 1]
+    assert metadata.read_metadata(tmp_path, requested) == [{"x": i, "y": f"y{i}"} for i in requested]
+    assert read_groups == [0, 1, 2]
 
 
 def test_equal_inputs_equal_bytes(tmp_path):

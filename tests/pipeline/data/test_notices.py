@@ -1,4 +1,4 @@
-"""Lines of what was dropped, cut or not known: by stage, with the first examples."""
+"""Notices of what is dropped, cut or unknown: by stage, with the first examples."""
 
 import pickle
 from types import SimpleNamespace
@@ -43,8 +43,8 @@ def test_the_first_examples_are_kept():
     for i in range(10):
         keep(examples, "cut", str(i))
     assert examples == {"cut": [str(i) for i in range(EXAMPLES)]}
-    told = {"cut": ("passages cut", "field"), "none": ("nothing", ""), "absent": ("nothing", "")}
-    assert of_counts(told, {"cut": 10, "none": 0}, examples) == ["passages cut: 10 (first: 0, 1, 2); field"]
+    descriptions = {"cut": ("passages cut", "field"), "none": ("nothing", ""), "absent": ("nothing", "")}
+    assert of_counts(descriptions, {"cut": 10, "none": 0}, examples) == ["passages cut: 10 (first: 0, 1, 2); field"]
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_the_first_examples_are_kept():
         ("ingest", {"empty_passages": 1}, []),
     ],
 )
-def test_counts_of_a_stage_become_lines(stage, metrics, lines):
-    found = with_notices(STAGES[stage].notices, metrics)
-    assert read_notices(found) == lines
-    assert {k: v for k, v in found.items() if k != "notice"} == {k: v for k, v in metrics.items() if k != "notice"}
+def test_counts_of_a_stage_become_notices(stage, metrics, lines):
+    with_lines = with_notices(STAGES[stage].notices, metrics)
+    assert read_notices(with_lines) == lines
+    assert {k: v for k, v in with_lines.items() if k != "notice"} == {k: v for k, v in metrics.items() if k != "notice"}
 
 
 @pytest.mark.parametrize("stage", [name for name, stage in STAGES.items() if stage.notices])
-def test_a_count_has_one_line(stage):
+def test_each_count_has_one_notice(stage):
     notices = STAGES[stage].notices
     counts = {name: 1001 + n for n, name in enumerate(notices)}
     lines = read_notices(with_notices(notices, counts))
@@ -97,30 +97,30 @@ def texts(*lengths: int) -> SimpleNamespace:
     return SimpleNamespace(lengths=np.array(lengths))
 
 
-def test_what_of_passages_and_questions_is_not_read_is_what_rows_leave_out():
+def test_unread_tokens_are_exactly_those_that_rows_leave_out():
     from pipeline.modeling.inputs import passage_row, question_row
 
-    draw = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     for _ in range(200):
-        title, text, limit = draw.integers(0, 30), draw.integers(0, 60), draw.integers(8, 40)
-        between = (SPECIALS.sep,) if draw.random() < 0.5 else ()
-        form = Form(SPECIALS, 12, int(draw.integers(0, 10)), (7, 7), (8,), between)
+        title, text, limit = rng.integers(0, 30), rng.integers(0, 60), rng.integers(8, 40)
+        between = (SPECIALS.sep,) if rng.random() < 0.5 else ()
+        form = Form(SPECIALS, 12, int(rng.integers(0, 10)), (7, 7), (8,), between)
         row = passage_row(np.full(title, 50), np.full(text, 60), form, int(limit))
         tokens = SimpleNamespace(titles=texts(title), passages=texts(text), queries=texts(text))
         title_N, text_N = unread(tokens, form, int(limit))
         assert title_N[0] == title - (row == 50).sum()
         assert text_N[0] == text - (row == 60).sum()
-        asked = question_row(np.full(text, 60), form)
-        assert unread_of_questions(tokens, [0], form)[0] == text - (asked == 60).sum()
+        question_ids = question_row(np.full(text, 60), form)
+        assert unread_of_questions(tokens, [0], form)[0] == text - (question_ids == 60).sum()
 
 
-def test_what_a_cross_encoder_does_not_read_is_what_rows_leave_out():
+def test_texts_cut_by_a_cross_encoder_are_exactly_those_that_rows_cut():
     from pipeline.cross_encoder.pairs import PairForm, pair_row
 
-    draw = np.random.default_rng(2)
+    rng = np.random.default_rng(2)
     for _ in range(200):
-        question, title, text = (int(n) for n in draw.integers(0, 30, 3))
-        lengths = Lengths(*(int(n) for n in draw.integers(1, 40, 3)))
+        question, title, text = (int(n) for n in rng.integers(0, 30, 3))
+        lengths = Lengths(*(int(n) for n in rng.integers(1, 40, 3)))
         form = PairForm(SPECIALS, lengths)
         row, _ = pair_row(np.full(question, 40), np.full(title, 50), np.full(text, 60), form)
         tokens = SimpleNamespace(titles=texts(title), passages=texts(text), queries=texts(question))
@@ -144,7 +144,7 @@ def test_what_a_cross_encoder_does_not_read_is_what_rows_leave_out():
         ([], ""),
     ],
 )
-def test_cut_texts_are_noticed_however_few(unread_N, line):
+def test_cut_texts_are_reported_however_few(unread_N, line):
     assert cut_notice("passages", np.array(unread_N, np.int64), 100, "f") == line
 
 
@@ -152,7 +152,7 @@ def test_cut_texts_are_noticed_however_few(unread_N, line):
 def test_an_error_is_one_line_whatever_the_path_holds(name, tmp_path):
     with pytest.raises(InputError) as caught:
         check_file(tmp_path / name)
-    said = str(pickle.loads(pickle.dumps(caught.value)))
-    assert said == f"{tmp_path}/{repr(name)[1:-1]}: no such file"
-    assert str(InputError(said)) == said  # told within another
+    message = str(pickle.loads(pickle.dumps(caught.value)))
+    assert message == f"{tmp_path}/{repr(name)[1:-1]}: no such file"
+    assert str(InputError(message)) == message  # a message inside another one is not escaped again
     assert str(InputError("one", name)) == f"one\n{repr(name)[1:-1]}"

@@ -1,4 +1,4 @@
-"""Every page of a Parquet file has a checksum, whoever writes it, and readers look at it."""
+"""Every page of a Parquet file has a checksum, whatever code writes it, and all readers check it."""
 
 import random
 import re
@@ -46,17 +46,17 @@ def test_a_flipped_bit_of_a_page_is_never_read(tmp_path: Path, write: str, read:
     whole, group = path.read_bytes(), pq.read_metadata(path).row_group(0)
     first = min(group.column(n).dictionary_page_offset or group.column(n).data_page_offset for n in range(2))
     last = first + sum(group.column(n).total_compressed_size for n in range(2))
-    draws = random.Random(0)
+    rng = random.Random(0)
     for _ in range(60):
-        at = draws.randrange(first, last)
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << draws.randrange(8)]) + whole[at + 1 :])
+        at = rng.randrange(first, last)
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << rng.randrange(8)]) + whole[at + 1 :])
         try:
-            assert READERS[read](path).equals(TABLE)  # a bit of a header that says nothing of the values
+            assert READERS[read](path).equals(TABLE)  # a bit of a header that does not affect the values
         except (OSError, pa.ArrowException, InputError):
             continue
 
 
-def test_a_flipped_bit_of_an_id_is_one_line(tmp_path: Path) -> None:
+def test_a_flipped_bit_of_an_id_is_reported_in_one_line(tmp_path: Path) -> None:
     judged = [("dev", f"q{n}", f"passage-{n}", 1) for n in range(50)]
     write_table(tmp_path / "qrels.parquet", schemas()["qrels"], judged)
     write_table(tmp_path / "passages.parquet", schemas()["passages"], [(f"p{n}", "d", "", "text") for n in range(50)])
@@ -71,11 +71,11 @@ def test_a_flipped_bit_of_an_id_is_one_line(tmp_path: Path) -> None:
             read(tmp_path)
 
 
-def test_nobody_writes_or_reads_parquet_without_checksums() -> None:
-    own = re.compile(
+def test_no_code_writes_or_reads_parquet_without_checksums() -> None:
+    direct_call = re.compile(
         r"\b(pq|parquet)\.(write_table|read_table|ParquetWriter|ParquetFile)\(|\b(pd|pandas)\.read_parquet\("
     )
     folders = ("pipeline", "artifacts", "tasks", "flows")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if path.name != "parquet.py"]
     assert len(files) > 100
-    assert [path.name for path in files if own.search(path.read_text("utf-8"))] == []
+    assert [path.name for path in files if direct_call.search(path.read_text("utf-8"))] == []

@@ -35,49 +35,49 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def test_rows_are_read_in_the_requested_order(open_passages, folder) -> None:
-    found = open_passages(folder)
-    assert found.count == 50
+    passages_of_folder = open_passages(folder)
+    assert passages_of_folder.count == 50
     rows = [49, 0, 6, 7, 6, 30]
-    assert [(*passage.values(),) for passage in found.read(rows)] == [ROWS[row] for row in rows]
-    assert found.read([]) == []
-    assert found.ids(np.array(rows)) == [ROWS[row][0] for row in rows]
-    assert found.ids(np.zeros(0, int)) == []
+    assert [(*passage.values(),) for passage in passages_of_folder.read(rows)] == [ROWS[row] for row in rows]
+    assert passages_of_folder.read([]) == []
+    assert passages_of_folder.ids(np.array(rows)) == [ROWS[row][0] for row in rows]
+    assert passages_of_folder.ids(np.zeros(0, int)) == []
 
 
 def test_rows_of_ids(open_passages, folder) -> None:
-    found = open_passages(folder)
-    assert found.rows(["p49", "p0", "p7", "p0"]).tolist() == [49, 0, 7, 0]
-    assert found.rows([]).tolist() == []
+    opened = open_passages(folder)
+    assert opened.rows(["p49", "p0", "p7", "p0"]).tolist() == [49, 0, 7, 0]
+    assert opened.rows([]).tolist() == []
     with pytest.raises(
         InputError, match=r"passages\.parquet: has no passage 'q'; the index belongs to another collection"
     ):
-        found.rows(["p1", "q"])
+        opened.rows(["p1", "q"])
 
 
 def test_documents_are_distinguished(open_passages, folder) -> None:
     rows = np.random.default_rng(0).permutation(50)
-    found = open_passages(folder).documents(rows)
-    assert np.array_equal(found[:, None] == found, (rows // 3)[:, None] == rows // 3)
+    numbers = open_passages(folder).documents(rows)
+    assert np.array_equal(numbers[:, None] == numbers, (rows // 3)[:, None] == rows // 3)
     assert open_passages(folder).documents(rows[:0]).tolist() == []
 
 
 def test_equal_hashes_are_distinguished(folder, monkeypatch) -> None:
     monkeypatch.setattr(passages, "hash_id", lambda text: len(text))
-    found = in_memory_map(folder)
-    assert found.rows(["p9", "p10", "p49"]).tolist() == [9, 10, 49]
+    opened = in_memory_map(folder)
+    assert opened.rows(["p9", "p10", "p49"]).tolist() == [9, 10, 49]
     with pytest.raises(InputError, match="has no passage 'x9'"):
-        found.rows(["x9"])
+        opened.rows(["x9"])
 
 
-def test_a_file_that_is_none_is_one_line(open_passages, tmp_path) -> None:
-    for content, said in ((None, "no such file; "), (b"PAR1 and nothing more", r"cannot be read \(")):
+def test_a_missing_or_invalid_file_is_reported_in_one_line(open_passages, tmp_path) -> None:
+    for content, message in ((None, "no such file; "), (b"PAR1 and nothing more", r"cannot be read \(")):
         if content is not None:
             (tmp_path / "passages.parquet").write_bytes(content)
-        with pytest.raises(InputError, match=rf"passages\.parquet: {said}"):
+        with pytest.raises(InputError, match=rf"passages\.parquet: {message}"):
             open_passages(tmp_path)
 
 
-def test_a_damaged_page_is_one_line(open_passages, folder) -> None:
+def test_a_damaged_page_is_reported_in_one_line(open_passages, folder) -> None:
     path = folder / "passages.parquet"
     content = bytearray(path.read_bytes())
     content[200:400] = bytes(200)
@@ -86,7 +86,7 @@ def test_a_damaged_page_is_one_line(open_passages, folder) -> None:
         open_passages(folder).read(range(50))
 
 
-def test_a_damaged_page_of_further_columns_is_one_line(folder) -> None:
+def test_a_damaged_page_of_further_columns_is_reported_in_one_line(folder) -> None:
     path = folder / metadata.FILE
     pq.write_table(pa.table({"source": [f"source {n}" for n in range(50)]}), path)
     content = bytearray(path.read_bytes())
@@ -96,22 +96,22 @@ def test_a_damaged_page_of_further_columns_is_one_line(folder) -> None:
         in_parquet(folder).metadata([3])
 
 
-def test_the_copy_has_no_name_and_a_disk_without_room_is_one_line(folder, tmp_path) -> None:
-    place = tmp_path / "temporary"
-    place.mkdir()
+def test_the_temporary_copy_is_unlinked_and_a_full_disk_is_reported_in_one_line(folder, tmp_path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     code = (
         "import resource, sys, os\nfrom pathlib import Path\nfrom pipeline.data.passages import in_memory_map\n"
-        "found = in_memory_map(Path(sys.argv[1]))\nprint(len(os.listdir(sys.argv[2])), found.read([3])[0]['title'])\n"
+        "opened = in_memory_map(Path(sys.argv[1]))\nprint(len(os.listdir(sys.argv[2])), opened.read([3])[0]['title'])\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
         "try: in_memory_map(Path(sys.argv[1]))\nexcept Exception as error: print(type(error).__name__, error)"
     )
     root = Path(__file__).parents[3]
-    command = [sys.executable, "-c", code, str(folder), str(place)]
-    ended = subprocess.run(command, cwd=root, env={"TMPDIR": str(place)}, capture_output=True, text=True)
-    said = ended.stdout.splitlines()
-    assert said[0] == "0 title 3", ended.stderr
-    assert said[1].startswith(f"InputError {folder / 'passages.parquet'}: cannot be copied to {place} (")
+    command = [sys.executable, "-c", code, str(folder), str(temporary)]
+    process = subprocess.run(command, cwd=root, env={"TMPDIR": str(temporary)}, capture_output=True, text=True)
+    lines = process.stdout.splitlines()
+    assert lines[0] == "0 title 3", process.stderr
+    assert lines[1].startswith(f"InputError {folder / 'passages.parquet'}: cannot be copied to {temporary} (")
 
 
 def test_further_columns_are_read_in_the_requested_order(open_passages, folder) -> None:
@@ -119,6 +119,6 @@ def test_further_columns_are_read_in_the_requested_order(open_passages, folder) 
     days = [date(2024, 1, 1 + n % 28) if n % 5 else None for n in range(50)]
     table = pa.table({"source": [f"source {n}" for n in range(50)], "day": pa.array(days, pa.date32())})
     pq.write_table(table, folder / metadata.FILE, row_group_size=11)
-    found = open_passages(folder).metadata([49, 0, 6, 6])
-    assert found[:2] == [{"source": "source 49", "day": "2024-01-22"}, {"source": "source 0", "day": None}]
-    assert found[2] == found[3] == {"source": "source 6", "day": "2024-01-07"}
+    rows = open_passages(folder).metadata([49, 0, 6, 6])
+    assert rows[:2] == [{"source": "source 49", "day": "2024-01-22"}, {"source": "source 0", "day": None}]
+    assert rows[2] == rows[3] == {"source": "source 6", "day": "2024-01-07"}

@@ -1,4 +1,4 @@
-"""Docstrings as documents and questions; the collection that they make."""
+"""Docstrings as documents and questions, and the collection built from them."""
 
 import hashlib
 import re
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 REST = "\n\n" + " ".join(f"word{i}" for i in range(20))
 
 
-def test_docstrings_of_everything_defined_in_the_order_of_lines():
+def test_docstrings_of_all_definitions_are_listed_in_line_order():
     source = textwrap.dedent(
         '''
         """The module.
@@ -90,18 +90,18 @@ def test_prose_is_a_question(paragraph):
         "Parameters of this function\n----",
     ],
 )
-def test_what_is_no_prose_is_no_question(paragraph):
+def test_a_paragraph_that_is_not_prose_is_not_a_question(paragraph):
     assert question_of(paragraph + REST, 20) is None
 
 
-def test_enough_words_must_remain():
+def test_a_question_needs_enough_remaining_words():
     assert question_of("Return the sorted list." + REST, 21) is None
     assert question_of("Return the sorted list of all things.", 1) is None
 
 
-def test_of_equal_bodies_one_is_kept_and_repeated_questions_are_none():
+def test_equal_bodies_are_kept_once_and_repeated_questions_are_dropped():
     body, other = REST.strip(), REST.strip() + " more"
-    found = [
+    rows = [
         ("f", "a", f"Return the sorted list.\n\n{body}"),
         ("g", "b", f"Return the sorted list.\n\n{body}"),
         ("g", "c", f"Find the first element.\n\n{body} c"),
@@ -109,7 +109,7 @@ def test_of_equal_bodies_one_is_kept_and_repeated_questions_are_none():
         ("h", "e", f"Return another sorted list.\n\n{body}"),
         ("h", "a", other),
     ]
-    kept = documents(found, 20)
+    kept = documents(rows, 20)
     assert [(d.name, d.title, d.file, d.question) for d in kept] == [
         ("a", "a", "f", "Return the sorted list."),
         ("c", "c", "g", None),
@@ -119,14 +119,14 @@ def test_of_equal_bodies_one_is_kept_and_repeated_questions_are_none():
     assert [kept[0].text, kept[1].text, kept[3].text] == [body, f"Find the first element.\n\n{body} c", other]
 
 
-def test_tests_vendored_code_and_what_one_cannot_import_are_left_out():
-    def taken(path: str) -> bool:
+def test_tests_vendored_code_and_files_that_cannot_be_imported_are_left_out():
+    def is_read(path: str) -> bool:
         return pydocs._is_read(pydocs.PurePosixPath(path))
 
-    assert all(map(taken, ["a/b.py", "numpy/testing/utils.py", "a/testing.py", "a/contest.py", "unittest/case.py"]))
-    out = ["a/tests/b.py", "test/b.py", "a/test_b.py", "a/b_test.py", "a/conftest.py", "a/_vendor/b.py", "a/b.pyi"]
-    out += ["sklearn/externals/b.py", "torch/testing/_internal/b.py", "../bin/b.py", "config-3.11/b.py", "a-b.py"]
-    assert not any(map(taken, out))
+    assert all(map(is_read, ["a/b.py", "numpy/testing/utils.py", "a/testing.py", "a/contest.py", "unittest/case.py"]))
+    excluded = ["a/tests/b.py", "test/b.py", "a/test_b.py", "a/b_test.py", "a/conftest.py", "a/_vendor/b.py", "a/b.pyi"]
+    excluded += ["sklearn/externals/b.py", "torch/testing/_internal/b.py", "../bin/b.py", "config-3.11/b.py", "a-b.py"]
+    assert not any(map(is_read, excluded))
 
 
 def distribution(site: Path, name: str, **modules: str) -> None:
@@ -144,7 +144,7 @@ def distribution(site: Path, name: str, **modules: str) -> None:
 
 @pytest.fixture
 def fields(tmp_path, monkeypatch) -> dict:
-    """Two small distributions in a place of their own, and no standard library."""
+    """Two small distributions in a separate folder, without the standard library."""
     functions = "\n".join(
         f'def f{i}():\n    """Do the thing number {i}.\n\n    {" ".join(f"w{i}x{j}" for j in range(150))}\n    """'
         for i in range(12)
@@ -160,25 +160,25 @@ def fields(tmp_path, monkeypatch) -> dict:
 
 
 def test_collection_of_docstrings(fields, ingested):
-    made = ingested(**fields)
-    assert made.counts["unparsed_files"] == 1
-    assert (made.counts["documents"], made.counts["files"]) == (13, 7)
-    assert made.passages[0][:3] == ("alpha#0", "alpha", "alpha")
-    assert [row[:3] for row in made.passages[1:3]] == [
+    result = ingested(**fields)
+    assert result.counts["unparsed_files"] == 1
+    assert (result.counts["documents"], result.counts["files"]) == (13, 7)
+    assert result.passages[0][:3] == ("alpha#0", "alpha", "alpha")
+    assert [row[:3] for row in result.passages[1:3]] == [
         ("beta.core.f0#0", "beta.core.f0", "beta.core.f0"),
         ("beta.core.f0#1", "beta.core.f0", "beta.core.f0"),
     ]
-    text = " ".join(row[3] for row in made.passages if row[1] == "beta.core.f0")
+    text = " ".join(row[3] for row in result.passages if row[1] == "beta.core.f0")
     assert text.split() == [f"w0x{j}" for j in range(150)]
-    assert [query.text for query in made.queries] == [f"Do the thing number {i}." for i in range(12)]
-    assert {query.split for query in made.queries} == {pydocs.split_of("beta/beta/core.py")}
-    assert made.qrels["beta.core.f0"] == {"beta.core.f0#0": 1, "beta.core.f0#1": 1}
-    assert set(made.qrels) == {query.query_id for query in made.queries}
+    assert [query.text for query in result.queries] == [f"Do the thing number {i}." for i in range(12)]
+    assert {query.split for query in result.queries} == {pydocs.split_of("beta/beta/core.py")}
+    assert result.qrels["beta.core.f0"] == {"beta.core.f0#0": 1, "beta.core.f0#1": 1}
+    assert set(result.qrels) == {query.query_id for query in result.queries}
 
 
-def test_where_a_docstring_is_from(fields, ingested):
-    made = ingested(**fields | {"metadata": ["source", "module"]})
-    of_passage = {row[0]: told for row, told in zip(made.passages, made.metadata, strict=True)}
+def test_metadata_name_the_source_and_module_of_a_docstring(fields, ingested):
+    result = ingested(**fields | {"metadata": ["source", "module"]})
+    of_passage = {row[0]: values for row, values in zip(result.passages, result.metadata, strict=True)}
     assert of_passage["alpha#0"] == {"source": "alpha", "module": "alpha"}
     assert of_passage["beta.core.f0#0"] == of_passage["beta.core.f0#1"] == {"source": "beta", "module": "beta.core"}
     with pytest.raises(ValidationError, match="metadata"):
@@ -187,7 +187,7 @@ def test_where_a_docstring_is_from(fields, ingested):
         ingested(**fields | {"metadata": ["source", "source"]})
 
 
-def test_equal_bytes_in_another_place(fields, tmp_path, monkeypatch, ingested):
+def test_another_installation_folder_gives_equal_bytes(fields, tmp_path, monkeypatch, ingested):
     config = TypeAdapter(IngestConfig).validate_python(fields)
     first, names = ingested(**fields), list(sources(config))
     monkeypatch.setattr(sys, "path", [p for p in sys.path if not p.startswith(str(tmp_path))])
@@ -196,14 +196,14 @@ def test_equal_bytes_in_another_place(fields, tmp_path, monkeypatch, ingested):
     assert list(sources(config)) == names == sorted(names)
     second = ingested(**fields | {"distributions": ["alpha", "beta"]})
     for name in ("passages.parquet", "queries.parquet", "qrels.parquet", "ingest.json"):
-        digests = {hashlib.sha256((made.folder / name).read_bytes()).digest() for made in (first, second)}
+        digests = {hashlib.sha256((result.folder / name).read_bytes()).digest() for result in (first, second)}
         assert len(digests) == 1
 
 
-def test_limit_keeps_the_same_documents_as_part_of_all(fields, ingested):
-    whole, part, less = ingested(**fields), ingested(**fields | {"limit": 5}), ingested(**fields | {"limit": 4})
-    assert (part.counts["documents"], less.counts["documents"]) == (5, 4)
-    assert set(less.passages) < set(part.passages) < set(whole.passages)
+def test_limit_keeps_a_fixed_subset_of_the_documents(fields, ingested):
+    whole, part, smaller = ingested(**fields), ingested(**fields | {"limit": 5}), ingested(**fields | {"limit": 4})
+    assert (part.counts["documents"], smaller.counts["documents"]) == (5, 4)
+    assert set(smaller.passages) < set(part.passages) < set(whole.passages)
     assert [row for row in whole.passages if row in set(part.passages)] == part.passages
 
 
@@ -215,7 +215,7 @@ def test_a_distribution_that_is_not_installed(fields, ingested):
         ingested(**wrong)
 
 
-def test_what_the_demo_lacks_comes_with_its_extra(fields, monkeypatch):
+def test_missing_demo_distributions_are_installed_with_the_demo_extra(fields, monkeypatch):
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert [requirement.partition(">")[0] for requirement in extras["demo"]] == [*pydocs.DEMO]
     assert "demo" in extras["dev"][0]
@@ -228,15 +228,15 @@ def test_what_the_demo_lacks_comes_with_its_extra(fields, monkeypatch):
 
 
 def test_standard_library(ingested):
-    """Real docstrings: enough documents for the tests' small recipe, with questions in every split."""
+    """The real standard library has enough docstrings, with questions in every split."""
     numbers = {"docstring_characters": 200, "passage_words": 80, "remaining_words": 20, "limit": 300, "metadata": []}
-    made = ingested(reader="pydocs", distributions=[], **numbers)
-    assert made.counts["documents"] == 300
-    assert made.counts["train_queries"] > 100
-    assert min(made.counts["dev_queries"], made.counts["test_queries"]) >= 10
-    assert not [row[0] for row in made.passages if ".test." in row[0] or row[0].startswith("test.")]
-    judged = {passage for passages in made.qrels.values() for passage in passages}
-    assert judged <= {row[0] for row in made.passages}
+    result = ingested(reader="pydocs", distributions=[], **numbers)
+    assert result.counts["documents"] == 300
+    assert result.counts["train_queries"] > 100
+    assert min(result.counts["dev_queries"], result.counts["test_queries"]) >= 10
+    assert not [row[0] for row in result.passages if ".test." in row[0] or row[0].startswith("test.")]
+    judged = {passage for passages in result.qrels.values() for passage in passages}
+    assert judged <= {row[0] for row in result.passages}
 
 
 def test_splits_are_80_10_10_by_file():

@@ -1,4 +1,4 @@
-"""Readers of files: MS MARCO, DPR; and the files themselves."""
+"""Readers of MS MARCO and DPR, and of plain files."""
 
 import json
 
@@ -34,21 +34,21 @@ def marco(tmp_path) -> dict:
 
 
 def test_msmarco(marco, ingested):
-    made = ingested(**marco)
-    assert made.passages == [("0", "0", "", "zero text"), ("1", "1", "", "one text"), ("2", "2", "", "two text")]
-    assert made.queries == [
+    result = ingested(**marco)
+    assert result.passages == [("0", "0", "", "zero text"), ("1", "1", "", "one text"), ("2", "2", "", "two text")]
+    assert result.queries == [
         ("10", "train", "what is zero", []),
         ("12", "train", "one?", []),
         ("20", "test", "a test", []),
     ]
-    assert made.qrels == {"10": {"0": 1}, "12": {"1": 1}, "20": {"2": 3, "1": 0}}
-    assert made.counts["unjudged_queries"] == 1
+    assert result.qrels == {"10": {"0": 1}, "12": {"1": 1}, "20": {"2": 3, "1": 0}}
+    assert result.counts["unjudged_queries"] == 1
 
 
 def test_msmarco_documents(marco, tmp_path, ingested):
     collection = put(tmp_path, "docs.tsv", "0\thttp://a\tTitle\tbody", "1\thttp://b\t\tother", "2\tu\tThree\tt")
-    made = ingested(**marco | {"collection": collection, "layout": "documents"})
-    assert made.passages == [("0", "0", "Title", "body"), ("1", "1", "", "other"), ("2", "2", "Three", "t")]
+    result = ingested(**marco | {"collection": collection, "layout": "documents"})
+    assert result.passages == [("0", "0", "Title", "body"), ("1", "1", "", "other"), ("2", "2", "Three", "t")]
     with pytest.raises(InputError, match=r"collection.tsv:1: 4 columns expected, 2 found"):
         ingested(**marco | {"layout": "documents"})
 
@@ -56,8 +56,8 @@ def test_msmarco_documents(marco, tmp_path, ingested):
 def test_msmarco_urls_of_documents(marco, tmp_path, ingested):
     collection = put(tmp_path, "docs.tsv", "0\thttp://a\tTitle\tbody", "1\thttp://b\t\t ", "2\tu\tThree\tt")
     documents = marco | {"collection": collection, "layout": "documents", "metadata": ["url"], "train_queries": None}
-    made = ingested(**documents | {"train_qrels": None, "test_qrels": put(tmp_path, "qrels.txt", "20 Q0 2 3")})
-    assert made.metadata == [{"url": "http://a"}, {"url": "u"}]
+    result = ingested(**documents | {"train_qrels": None, "test_qrels": put(tmp_path, "qrels.txt", "20 Q0 2 3")})
+    assert result.metadata == [{"url": "http://a"}, {"url": "u"}]
     with pytest.raises(ValidationError, match="the layout passages has no further columns"):
         CONFIG.validate_python(marco | {"metadata": ["url"]})
     with pytest.raises(ValidationError, match=r"metadata\.0\n.*'url'"):
@@ -65,17 +65,17 @@ def test_msmarco_urls_of_documents(marco, tmp_path, ingested):
 
 
 def test_msmarco_titles_in_the_collections_order(marco, tmp_path, ingested):
-    made = ingested(**marco | {"titles": put(tmp_path, "para.title.txt", "0\tZero", "2\tTwo ")})
-    assert [row[2] for row in made.passages] == ["Zero", "", "Two"]
+    result = ingested(**marco | {"titles": put(tmp_path, "para.title.txt", "0\tZero", "2\tTwo ")})
+    assert [row[2] for row in result.passages] == ["Zero", "", "Two"]
     with pytest.raises(InputError, match=r"titles.tsv:2: passage '0' is unknown or not in the collection's order"):
         ingested(**marco | {"titles": put(tmp_path, "titles.tsv", "2\tTwo", "0\tZero")})
 
 
 def test_msmarco_triples_give_the_first_distinct_negatives(marco, tmp_path, ingested):
     lines = ["10\t0\t1", "10\t0\t1", "10\t0\t2", "10\t0\t0", "12\t1\t2"]
-    made = ingested(**marco | {"negatives": put(tmp_path, "triples.tsv", *lines, end="\r\n")})
-    assert made.negatives == {"10": ["1", "2"], "12": ["2"]}
-    assert made.counts["negatives"] == 3
+    result = ingested(**marco | {"negatives": put(tmp_path, "triples.tsv", *lines, end="\r\n")})
+    assert result.negatives == {"10": ["1", "2"], "12": ["2"]}
+    assert result.counts["negatives"] == 3
     with pytest.raises(InputError, match=r"bad.tsv:2: unknown passage id '9' \(1 of 2 negatives"):
         ingested(**marco | {"negatives": put(tmp_path, "bad.tsv", "10\t0\t1", "10\t0\t9")})
 
@@ -107,7 +107,7 @@ def test_msmarco_queries_and_qrels_come_together(marco, ingested):
         ingested(**marco | {"train_qrels": None})
 
 
-def test_missing_says_what_would_bring_the_files(marco, tmp_path):
+def test_missing_files_are_reported_with_a_download_command(marco, tmp_path):
     absent = {name: tmp_path / "gone" / f"{name}.tsv" for name in ("collection", "qrels.dev.small")}
     config = CONFIG.validate_python(
         marco | {"collection": absent["collection"], "dev_qrels": absent["qrels.dev.small"]}
@@ -121,7 +121,7 @@ def test_missing_says_what_would_bring_the_files(marco, tmp_path):
     assert sources(CONFIG.validate_python(marco)) == {}
 
 
-def test_an_archive_of_several_files_is_brought_once(marco, tmp_path):
+def test_an_archive_of_several_files_is_downloaded_once(marco, tmp_path):
     absent = {
         name: tmp_path / "gone" / file
         for name, file in {"dev_queries": "queries.dev.small.tsv", "dev_qrels": "qrels.dev.small.tsv"}.items()
@@ -131,7 +131,7 @@ def test_an_archive_of_several_files_is_brought_once(marco, tmp_path):
     assert second == f"{absent['dev_qrels']} does not exist: comes with {absent['dev_queries']}"
 
 
-def test_a_folder_that_is_not_of_beir_has_no_download(tmp_path):
+def test_a_folder_that_is_not_a_beir_dataset_has_no_download_command(tmp_path):
     beir = {"reader": "beir", "folder": tmp_path / "my-notes", "document_key": "", "metadata": []}
     assert missing(CONFIG.validate_python(beir)) == [f"ingest.folder: {tmp_path / 'my-notes'} is not a folder"]
 
@@ -140,8 +140,8 @@ def test_missing_beir_folder(tmp_path):
     beir = {"reader": "beir", "folder": tmp_path / "scifact", "document_key": "", "metadata": []}
     assert "BEIR/datasets/scifact.zip && unzip" in missing(CONFIG.validate_python(beir))[0]
     (tmp_path / "scifact" / "qrels").mkdir(parents=True)
-    said = missing(CONFIG.validate_python(beir))
-    assert [line.split(" does not")[0].rsplit("/")[-1] for line in said] == ["corpus.jsonl", "queries.jsonl"]
+    lines = missing(CONFIG.validate_python(beir))
+    assert [line.split(" does not")[0].rsplit("/")[-1] for line in lines] == ["corpus.jsonl", "queries.jsonl"]
     put(tmp_path, "scifact/corpus.jsonl.gz")
     put(tmp_path, "scifact/queries.jsonl")
     assert missing(CONFIG.validate_python(beir)) == []
@@ -170,36 +170,36 @@ def dpr(tmp_path) -> dict:
 
 
 def test_dpr(dpr, ingested):
-    made = ingested(**dpr)
-    assert made.passages == [
+    result = ingested(**dpr)
+    assert result.passages == [
         ("1", "1", "A", 'text "quoted" here'),
         ("2", "1", "A", "more of a"),
         ("3", "3", "B", "b's text"),
         ("4", "4", "A", "a again"),
     ]
-    assert made.queries == [
+    assert result.queries == [
         ("train-0", "train", "who is zero", ["Zero", "nought"]),
         ("train-1", "train", "no contexts", []),
         ("test-0", "test", "who?", ["I", "it's"]),
     ]
-    assert made.qrels == {"train-0": {"3": 1, "1": 1}}
-    assert list(made.qrels["train-0"]) == ["3", "1"]
-    assert made.negatives == {"train-0": ["2", "4"]}
+    assert result.qrels == {"train-0": {"3": 1, "1": 1}}
+    assert list(result.qrels["train-0"]) == ["3", "1"]
+    assert result.negatives == {"train-0": ["2", "4"]}
 
 
 @pytest.mark.parametrize(("answers", "without"), [("[]", 1), ("['', ' ']", 1), ("['', 'x']", 0)])
-def test_dpr_questions_without_an_answer_are_noticed(dpr, tmp_path, ingested, answers, without):
-    made = ingested(**dpr | {"test": put(tmp_path, "w.csv", f"how\t{answers}", "why\t['x']"), "dev": None})
-    assert made.counts["unanswered_queries"] == without
+def test_dpr_questions_without_an_answer_are_reported(dpr, tmp_path, ingested, answers, without):
+    result = ingested(**dpr | {"test": put(tmp_path, "w.csv", f"how\t{answers}", "why\t['x']"), "dev": None})
+    assert result.counts["unanswered_queries"] == without
     line = "dev and test questions without an answer, not counted in hits: 1 (first: test-0)"
-    assert (line in made.notices) is bool(without)
+    assert (line in result.notices) is bool(without)
 
 
 @pytest.mark.parametrize("text", ['"Once upon a time', 'a time"', '"To be or not to be."', '"a" or "b"', "NA", "007"])
-def test_dpr_texts_are_split_at_tabs_alone(dpr, tmp_path, ingested, text):
+def test_dpr_texts_are_split_only_at_tabs(dpr, tmp_path, ingested, text):
     passages = put(tmp_path, "p.tsv", "id\ttext\ttitle", f"1\t{text}\tThe mill", f"2\t{text}\t{text}")
-    made = ingested(**dpr | {"passages": passages, "train": None, "test": None})
-    assert [row[2:] for row in made.passages] == [("The mill", text), (text, text)]
+    result = ingested(**dpr | {"passages": passages, "train": None, "test": None})
+    assert [row[2:] for row in result.passages] == [("The mill", text), (text, text)]
 
 
 @pytest.mark.parametrize(
@@ -244,21 +244,21 @@ def test_json_list_is_read_in_pieces(tmp_path, monkeypatch):
     assert list(text_files.json_list(put(tmp_path, "none.json", "[ ]"))) == []
 
 
-def test_json_list_names_the_line_of_invalid_utf8(tmp_path):
+def test_json_list_reports_the_line_of_invalid_utf8(tmp_path):
     path = tmp_path / "bad.json"
     path.write_bytes(b'[\n{"a": 1},\n{"a": "\xff"}]')
     with pytest.raises(InputError, match=r"bad.json:3: invalid UTF-8"):
         list(text_files.json_list(path))
 
 
-def test_lines_pass_over_blank_ones_and_the_byte_order_mark(tmp_path):
+def test_lines_skip_blank_lines_and_the_byte_order_mark(tmp_path):
     path = tmp_path / "lines"
     path.write_bytes("\ufefffirst\r\n\n \nsecond\u2028half".encode())
     assert list(text_files.lines(path)) == [(1, "first"), (4, "second\u2028half")]
     assert [number for number, _ in text_files.lines(path, blank=True)] == [1, 2, 3, 4]
 
 
-def test_a_reader_takes_its_own_fields_only(marco, tmp_path):
+def test_a_reader_accepts_only_its_own_fields(marco, tmp_path):
     with pytest.raises(ValidationError, match="Input tag 'warc'"):
         CONFIG.validate_python({"reader": "warc"})
     with pytest.raises(ValidationError, match="negatives_per_query"):

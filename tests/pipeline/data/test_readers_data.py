@@ -20,34 +20,34 @@ BEIR = {
 
 @pytest.mark.parametrize("name", BEIR)
 def test_beir(name, shared_data, ingested):
-    key = "doc" if name == "squad_open" else ""
+    document_key = "doc" if name == "squad_open" else ""
     metadata = ["source"] if name == "squad_open" else []
-    made = ingested(reader="beir", folder=shared_data / name, document_key=key, metadata=metadata)
-    found = ("passages", "documents", "train_queries", "dev_queries", "test_queries")
-    assert tuple(made.counts[key] for key in found) == BEIR[name]
-    assert made.counts["unknown_qrels"] == made.counts["empty_passages"] == made.counts["duplicate_qrels"] == 0
-    grades = {grade for judged in made.qrels.values() for grade in judged.values()}
+    result = ingested(reader="beir", folder=shared_data / name, document_key=document_key, metadata=metadata)
+    counted = ("passages", "documents", "train_queries", "dev_queries", "test_queries")
+    assert tuple(result.counts[name_of_count] for name_of_count in counted) == BEIR[name]
+    assert result.counts["unknown_qrels"] == result.counts["empty_passages"] == result.counts["duplicate_qrels"] == 0
+    grades = {grade for judged in result.qrels.values() for grade in judged.values()}
     assert grades == ({1, 2} if name == "nfcorpus" else {1})
     if name == "squad_open":
-        assert all(query.answers for query in made.queries)
-        sources = Counter(found["source"] for found in made.metadata)
+        assert all(query.answers for query in result.queries)
+        sources = Counter(values["source"] for values in result.metadata)
         assert sources == {"squad11_dev": 2067, "amazon_reviews": 2050, "reddit": 2033, "new_wiki": 1581}
     if name == "nq_wiki":
-        query = next(query for query in made.queries if query.text == "who got the first nobel prize in physics")
+        query = next(query for query in result.queries if query.text == "who got the first nobel prize in physics")
         assert query.answers == ["Wilhelm Conrad Röntgen , of Germany", "Wilhelm Conrad Röntgen"]
 
 
 def test_msmarco_dev_small_and_trec(shared_data, tmp_path, ingested):
-    """The official judgements against a collection of the ids that they name."""
+    """The official judgements, with a collection of exactly the ids that they name."""
     pieces = shared_data / "msmarco_pieces"
     with gzip.open(pieces / "qrels.dev.small.tsv.gz", "rt") as file:
-        named = {line.split()[2] for line in file}
-    named |= {line.split()[2] for line in (pieces / "2019qrels-pass.txt").read_text().splitlines()}
+        passage_ids = {line.split()[2] for line in file}
+    passage_ids |= {line.split()[2] for line in (pieces / "2019qrels-pass.txt").read_text().splitlines()}
     collection = tmp_path / "collection.tsv"
-    collection.write_text("".join(f"{i}\tpassage {i}\n" for i in sorted(named)))
+    collection.write_text("".join(f"{i}\tpassage {i}\n" for i in sorted(passage_ids)))
     topics = tmp_path / "topics.dl19.tsv"
     shutil.copyfile(pieces / "topics.dl19-passage.txt", topics)
-    made = ingested(
+    result = ingested(
         reader="msmarco",
         metadata=[],
         collection=collection,
@@ -62,7 +62,7 @@ def test_msmarco_dev_small_and_trec(shared_data, tmp_path, ingested):
         negatives=None,
         negatives_per_query=30,
     )
-    assert (made.counts["dev_queries"], made.counts["dev_qrels"]) == (6980, 7437)
-    assert (made.counts["test_queries"], made.counts["test_qrels"]) == (43, 9260)
-    assert made.qrels["300674"] == {"7067032": 1}
-    assert {grade for query in made.queries[-43:] for grade in made.qrels[query.query_id].values()} == {0, 1, 2, 3}
+    assert (result.counts["dev_queries"], result.counts["dev_qrels"]) == (6980, 7437)
+    assert (result.counts["test_queries"], result.counts["test_qrels"]) == (43, 9260)
+    assert result.qrels["300674"] == {"7067032": 1}
+    assert {grade for query in result.queries[-43:] for grade in result.qrels[query.query_id].values()} == {0, 1, 2, 3}

@@ -1,4 +1,4 @@
-"""Reader of Hugging Face datasets, on data made here."""
+"""Reader of Hugging Face datasets, on generated data."""
 
 import bz2
 import csv
@@ -26,7 +26,7 @@ def table(folder: Path, split: str = "train") -> dict:
 
 @pytest.fixture
 def folders(tmp_path) -> dict:
-    """Three folders of files, as they come from the hub."""
+    """Three folders of files, as downloaded from the hub."""
     for name, text in {
         "corpus/train.jsonl": '{"_id": "p1", "title": "T", "text": "one two three four"}\n'
         '{"_id": "p2", "text": "five"}\n',
@@ -59,17 +59,17 @@ def folders(tmp_path) -> dict:
 
 
 def test_huggingface(folders, ingested):
-    made = ingested(**folders)
-    assert made.passages == [("p1", "p1", "T", "one two three four"), ("p2", "p2", "", "five")]
-    assert made.queries == [("1", "test", "q?", ["five"])]
-    assert made.qrels == {"1": {"p2": 1, "p1": 0}}
-    assert made.counts["unjudged_queries"] == 1
+    result = ingested(**folders)
+    assert result.passages == [("p1", "p1", "T", "one two three four"), ("p2", "p2", "", "five")]
+    assert result.queries == [("1", "test", "q?", ["five"])]
+    assert result.qrels == {"1": {"p2": 1, "p1": 0}}
+    assert result.counts["unjudged_queries"] == 1
 
 
 def test_huggingface_cuts_documents(folders, ingested):
-    alone = {"queries": None, "test_qrels": None, "passage_words": 2, "id_column": ""}
-    made = ingested(**folders | alone)
-    assert made.passages == [
+    changed = {"queries": None, "test_qrels": None, "passage_words": 2, "id_column": ""}
+    result = ingested(**folders | changed)
+    assert result.passages == [
         ("0#0", "0", "T", "one two"),
         ("0#1", "0", "T", "three four"),
         ("1#0", "1", "", "five"),
@@ -106,15 +106,15 @@ def test_huggingface_cuts_documents(folders, ingested):
         ("jsonl", ['{"_id": "a", "text": "x", "n": "1"}', '{"_id": "b", "text": "y", "n": "NA"}'], "text", ["1", "NA"]),
     ],
 )
-def test_huggingface_types_are_found_for_metadata_alone(folders, tmp_path, ingested, ending, rows, kind, values):
+def test_huggingface_types_are_inferred_for_metadata_only(folders, tmp_path, ingested, ending, rows, kind, values):
     corpus = tmp_path / "hub" / "corpus"
     (corpus / "train.jsonl").unlink()
     header = {"csv": ["_id,text,n"], "tsv": ["_id\ttext\tn"], "jsonl": []}[ending]
     (corpus / f"train.{ending}").write_text("\n".join([*header, *rows]) + "\n")
-    made = ingested(**folders | {"queries": None, "test_qrels": None, "title_column": "", "metadata": ["n"]})
-    assert made.counts["metadata"] == f"n: {kind}"
-    assert [row["n"] for row in made.metadata] == values
-    assert made.counts["without_n"] == values.count(None)
+    result = ingested(**folders | {"queries": None, "test_qrels": None, "title_column": "", "metadata": ["n"]})
+    assert result.counts["metadata"] == f"n: {kind}"
+    assert [row["n"] for row in result.metadata] == values
+    assert result.counts["without_n"] == values.count(None)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def test_huggingface_numbers_that_are_rounded_are_refused(folders, tmp_path, ing
     corpus = tmp_path / "hub" / "corpus"
     (corpus / "train.jsonl").unlink()
     (corpus / f"train.{ending}").write_text(content)
-    given = folders | {"queries": None, "test_qrels": None, "title_column": "", "metadata": ["n"]}
-    said = rf"train\.{ending}:{line}: ingest\.metadata: 'n' was read as \S+, which may be a rounded number: "
-    with pytest.raises(InputError, match=said):
-        ingested(**given)
+    settings = folders | {"queries": None, "test_qrels": None, "title_column": "", "metadata": ["n"]}
+    message = rf"train\.{ending}:{line}: ingest\.metadata: 'n' was read as \S+, which may be a rounded number: "
+    with pytest.raises(InputError, match=message):
+        ingested(**settings)
 
 
 def test_huggingface_integers_of_64_bits(folders, tmp_path, ingested):
@@ -140,12 +140,12 @@ def test_huggingface_integers_of_64_bits(folders, tmp_path, ingested):
     (corpus / "train.jsonl").write_text(
         '{"_id": "a", "text": "x", "n": 9007199254740993}\n{"_id": "b", "text": "y", "n": null}\n'
     )
-    given = folders | {"queries": None, "test_qrels": None, "title_column": "", "metadata": ["n"]}
-    assert ingested(**given).metadata == [{"n": 2**53 + 1}, {"n": None}]
+    settings = folders | {"queries": None, "test_qrels": None, "title_column": "", "metadata": ["n"]}
+    assert ingested(**settings).metadata == [{"n": 2**53 + 1}, {"n": None}]
     (corpus / "train.jsonl").unlink()
     numbers = pa.table({"_id": ["a", "b"], "text": ["x", "y"], "n": [1e300, 2.0**53]})
     pq.write_table(numbers, corpus / "train.parquet")
-    assert ingested(**given).metadata == [{"n": 1e300}, {"n": 2.0**53}]
+    assert ingested(**settings).metadata == [{"n": 1e300}, {"n": 2.0**53}]
 
 
 def test_huggingface_columns(folders, tmp_path, ingested):
@@ -153,15 +153,15 @@ def test_huggingface_columns(folders, tmp_path, ingested):
         '{"_id": "p1", "title": "T", "text": "one two three four", "year": 2020, "when": "2024-01-02T03:04:05"}\n'
         '{"_id": "p2", "title": "", "text": "five", "year": null, "when": null, "tags": ["a"]}\n'
     )
-    alone = {"queries": None, "test_qrels": None, "passage_words": 2, "metadata": ["year", "when"]}
+    changed = {"queries": None, "test_qrels": None, "passage_words": 2, "metadata": ["year", "when"]}
     first = {"year": 2020, "when": "2024-01-02T03:04:05"}
-    assert ingested(**folders | alone).metadata == [first, first, {"year": None, "when": None}]
+    assert ingested(**folders | changed).metadata == [first, first, {"year": None, "when": None}]
     with pytest.raises(
         InputError, match=r"corpus/train\.jsonl:1: ingest.metadata: no column 'source' among _id, tags, "
     ):
-        ingested(**folders | alone | {"metadata": ["source"]})
+        ingested(**folders | changed | {"metadata": ["source"]})
     with pytest.raises(InputError, match=r"corpus/train\.jsonl:2: ingest.metadata: 'tags' is neither .* but a list"):
-        ingested(**folders | alone | {"metadata": ["tags"]})
+        ingested(**folders | changed | {"metadata": ["tags"]})
 
 
 def test_huggingface_bad_tables(folders, ingested):
@@ -181,9 +181,9 @@ def test_huggingface_missing(folders, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "reachable", lambda seconds: False)
     assert missing(CONFIG.validate_python(folders)) == []
     remote = table(tmp_path) | {"dataset": "BeIR/scifact", "folder": None}
-    (said,) = missing(CONFIG.validate_python(folders | {"queries": remote}))
-    assert "hf download BeIR/scifact --repo-type dataset" in said
-    assert "ingest.queries.folder" in said
+    (line,) = missing(CONFIG.validate_python(folders | {"queries": remote}))
+    assert "hf download BeIR/scifact --repo-type dataset" in line
+    assert "ingest.queries.folder" in line
     gone = CONFIG.validate_python(folders | {"passages": table(tmp_path / "gone")})
     assert missing(gone) == [f"{tmp_path / 'gone'} does not exist"]
     path = tmp_path / "hub" / "corpus" / "train.jsonl"
@@ -191,7 +191,7 @@ def test_huggingface_missing(folders, tmp_path, monkeypatch):
     assert missing(no_folder) == [f"{path} is a file; a folder with the files of a table is expected"]
 
 
-WRITTEN = [
+AS_WRITTEN = [
     ("007", "NA", "nan"),
     ("08", "", "null"),
     ("1.0", "1999", "True"),
@@ -202,7 +202,7 @@ WRITTEN = [
     ("0x1F", " spaces ", "#N/A"),
     ("True", "it's 5\" long", "3"),
 ]
-"""Ids, titles and texts that libraries take for numbers, dates or nothing."""
+"""Ids, titles and texts that libraries misread as numbers, dates or missing values."""
 
 
 def _csv(header, rows, separator=","):
@@ -245,39 +245,39 @@ def replace(folder: Path, name: str, content: bytes) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_huggingface_cells_are_text_as_written(folders, tmp_path, ingested, name):
-    hub = tmp_path / "hub"
-    replace(hub / "corpus", name, FILES[name](("_id", "title", "text"), WRITTEN))
-    queries = [(row[0], row[2]) for row in WRITTEN]
-    replace(hub / "queries", name, FILES[name](("_id", "text"), queries))
-    judged = [(row[0], row[0], "1.0") for row in WRITTEN]
-    replace(hub / "qrels", name, FILES[name](("query-id", "corpus-id", "score"), judged))
-    table_of_qrels = table(hub / "qrels")
-    made = ingested(**folders | {"answers_column": "", "test_qrels": table_of_qrels})
-    assert made.passages == [(row[0], row[0], row[1], row[2]) for row in WRITTEN]
-    assert [(query.query_id, query.text) for query in made.queries] == queries
-    assert made.qrels == {row[0]: {row[0]: 1} for row in WRITTEN}
+    root = tmp_path / "hub"
+    replace(root / "corpus", name, FILES[name](("_id", "title", "text"), AS_WRITTEN))
+    queries = [(row[0], row[2]) for row in AS_WRITTEN]
+    replace(root / "queries", name, FILES[name](("_id", "text"), queries))
+    judged = [(row[0], row[0], "1.0") for row in AS_WRITTEN]
+    replace(root / "qrels", name, FILES[name](("query-id", "corpus-id", "score"), judged))
+    table_of_qrels = table(root / "qrels")
+    result = ingested(**folders | {"answers_column": "", "test_qrels": table_of_qrels})
+    assert result.passages == [(row[0], row[0], row[1], row[2]) for row in AS_WRITTEN]
+    assert [(query.query_id, query.text) for query in result.queries] == queries
+    assert result.qrels == {row[0]: {row[0]: 1} for row in AS_WRITTEN}
 
 
 def test_huggingface_json_of_mixed_types(folders, tmp_path, ingested):
     rows = [("007", "2021-03-04", "a"), (7, 1999, "b"), ("7.0", None, "c"), (12345678901234567890123, "", "d")]
     replace(tmp_path / "hub" / "corpus", "train.jsonl", _json_lines(("_id", "title", "text"), rows))
-    made = ingested(**folders | {"queries": None, "test_qrels": None})
+    result = ingested(**folders | {"queries": None, "test_qrels": None})
     titles = [("007", "2021-03-04"), ("7", "1999"), ("7.0", ""), ("12345678901234567890123", "")]
-    assert [(row[0], row[2]) for row in made.passages] == titles
+    assert [(row[0], row[2]) for row in result.passages] == titles
 
 
 @pytest.mark.parametrize(("column", "value"), [("_id", 7.0), ("_id", True), ("title", 0.5), ("text", 1e5)])
-def test_huggingface_values_whose_writing_is_lost_are_refused(folders, tmp_path, ingested, column, value):
+def test_huggingface_values_whose_original_text_is_lost_are_refused(folders, tmp_path, ingested, column, value):
     row = {"_id": "a", "title": "b", "text": "c"}
     corpus = tmp_path / "hub" / "corpus"
     replace(corpus, "train.jsonl", f"{json.dumps(row)}\n{json.dumps(row | {column: value})}\n".encode())
-    alone = folders | {"queries": None, "test_qrels": None}
+    settings = folders | {"queries": None, "test_qrels": None}
     with pytest.raises(InputError, match=rf"train\.jsonl:2: field '{column}' is not text, but {value}: write it in q"):
-        ingested(**alone)
+        ingested(**settings)
     replace(corpus, "train.parquet", b"")
     pq.write_table(pa.table({name: [row[name] if name != column else value] for name in row}), corpus / "train.parquet")
     with pytest.raises(InputError, match=rf"corpus, row 1: field '{column}' is not text, but {value}: write it in q"):
-        ingested(**alone)
+        ingested(**settings)
 
 
 @pytest.mark.parametrize(
@@ -290,14 +290,18 @@ def test_huggingface_values_whose_writing_is_lost_are_refused(folders, tmp_path,
         ("train.parquet", "0.5"),
     ],
 )
-def test_huggingface_grades_that_are_no_integers_are_refused(folders, tmp_path, ingested, name, score):
+def test_huggingface_grades_that_are_not_integers_are_refused(folders, tmp_path, ingested, name, score):
     qrels = tmp_path / "hub" / "qrels"
     rows = [("1", "p2", "1"), ("1", "p1", score)]
     if name == "train.parquet":
         replace(qrels, name, b"")
         columns = [*zip(*rows, strict=True)]
-        of = {"query-id": columns[0], "corpus-id": columns[1], "score": [float(value) for value in columns[2]]}
-        pq.write_table(pa.table(of), qrels / name)
+        table_columns = {
+            "query-id": columns[0],
+            "corpus-id": columns[1],
+            "score": [float(value) for value in columns[2]],
+        }
+        pq.write_table(pa.table(table_columns), qrels / name)
     else:
         replace(qrels, name, FILES[name](("query-id", "corpus-id", "score"), rows))
     with pytest.raises(
@@ -332,11 +336,11 @@ def test_huggingface_bad_lines(folders, tmp_path, ingested, name, rows, message)
 
 
 @pytest.mark.parametrize("text", ['"Once upon a time', 'said "no"', '"To be."', 'an end"'])
-def test_huggingface_tsv_is_split_at_tabs_alone(folders, tmp_path, ingested, text):
+def test_huggingface_tsv_is_split_only_at_tabs(folders, tmp_path, ingested, text):
     rows = ["_id\ttitle\ttext", f"1\tA\t{text}", f"2\t{text}\tb"]
     replace(tmp_path / "hub" / "corpus", "train.tsv", "\n".join([*rows, ""]).encode())
-    made = ingested(**folders | {"queries": None, "test_qrels": None})
-    assert [row[2:] for row in made.passages] == [("A", text), (text, "b")]
+    result = ingested(**folders | {"queries": None, "test_qrels": None})
+    assert [row[2:] for row in result.passages] == [("A", text), (text, "b")]
 
 
 def test_huggingface_a_table_without_a_judgement_is_refused(folders, tmp_path, ingested):
@@ -349,21 +353,21 @@ def test_huggingface_splits_and_cards(folders, tmp_path, ingested):
     corpus = tmp_path / "hub" / "corpus"
     replace(corpus, "train.csv", b"_id,title,text\n07,a,b\n")
     (corpus / "test.csv").write_bytes(b"_id,title,text\n08,c,d\n")
-    alone = folders | {"queries": None, "test_qrels": None, "passages": table(corpus, "train+test")}
-    assert [row[0] for row in ingested(**alone).passages] == ["07", "08"]
+    settings = folders | {"queries": None, "test_qrels": None, "passages": table(corpus, "train+test")}
+    assert [row[0] for row in ingested(**settings).passages] == ["07", "08"]
     with pytest.raises(InputError, match=r"corpus \(default, dev\): no split 'dev' among train, test"):
-        ingested(**alone | {"passages": table(corpus, "dev")})
+        ingested(**settings | {"passages": table(corpus, "dev")})
     card = "---\nconfigs:\n- config_name: default\n  data_files: train.csv\n  {}\n---\n"
     (corpus / "README.md").write_text(card.format("column_names: [_id, title, text]"))
-    made = ingested(**alone | {"passages": table(corpus)})
-    assert [row[0] for row in made.passages] == ["_id", "07"]
+    result = ingested(**settings | {"passages": table(corpus)})
+    assert [row[0] for row in result.passages] == ["_id", "07"]
     replace(corpus, "train.csv", b'_id;title;text\r\n07;a;"b\r\nc"\r\n;;\r\n')
     (corpus / "README.md").write_text(card.format("sep: ;"))
-    assert [row[3] for row in ingested(**alone | {"passages": table(corpus)}).passages] == ["b\r\nc"]
+    assert [row[3] for row in ingested(**settings | {"passages": table(corpus)}).passages] == ["b\r\nc"]
     replace(corpus, "train.tsv", b"_id;title;text\n07;a;b\n")
     (corpus / "README.md").write_text(card.replace("csv", "tsv").format("sep: ;"))
-    assert [row[3] for row in ingested(**alone | {"passages": table(corpus)}).passages] == ["b"]
+    assert [row[3] for row in ingested(**settings | {"passages": table(corpus)}).passages] == ["b"]
     replace(corpus, "train.csv", b"_id,title,text\n07,a,b\n")
     (corpus / "README.md").write_text(card.format("skiprows: 1"))
     with pytest.raises(InputError, match="its card sets skiprows: 1"):
-        ingested(**alone | {"passages": table(corpus)})
+        ingested(**settings | {"passages": table(corpus)})

@@ -1,4 +1,4 @@
-"""Reader of the catalogue ir_datasets, on data made here."""
+"""Reader of the catalogue ir_datasets, on generated data."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class Paper(NamedTuple):
 
 
 class Clip(NamedTuple):
-    """A document that only says itself what its text is."""
+    """A document whose text is available only from its own default_text."""
 
     doc_id: str
     subtitles: str
@@ -35,7 +35,7 @@ class Clip(NamedTuple):
 
 @pytest.fixture
 def catalogue(tmp_path, monkeypatch):
-    """`house` and `house/clips`, registered as a user would register datasets of their own."""
+    """`house` and `house/clips`, registered in the way users register their own datasets."""
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
     ir_datasets = pytest.importorskip("ir_datasets")
     from ir_datasets.formats import (
@@ -84,11 +84,11 @@ def catalogue(tmp_path, monkeypatch):
 
     papers = [Paper("a", "Title", "an abstract"), Paper("b", "Other", "another")]
     whole = ir_datasets.Dataset(Docs(papers), Queries(), Qrels(), Pairs())
-    made = {"house": whole, "house/clips": ir_datasets.Dataset(Docs([Clip("c", "words heard")]))}
-    for name, dataset in made.items():
+    datasets = {"house": whole, "house/clips": ir_datasets.Dataset(Docs([Clip("c", "words heard")]))}
+    for name, dataset in datasets.items():
         ir_datasets.registry.register(name, dataset)
-    yield made
-    for name in made:
+    yield datasets
+    for name in datasets:
         ir_datasets.registry._registered.pop(name)
 
 
@@ -98,19 +98,19 @@ def house(**changed) -> dict:
 
 
 def test_ir_datasets(catalogue, ingested):
-    made = ingested(**house())
-    assert made.passages == [("a", "a", "Title", "an abstract"), ("b", "b", "Other", "another")]
-    assert made.queries == [("q1", "test", "first?", [])]
-    assert made.qrels == {"q1": {"a": 2, "b": 0}}
-    assert made.negatives == {"q1": ["b"]}
-    assert made.counts["unjudged_queries"] == 1
+    result = ingested(**house())
+    assert result.passages == [("a", "a", "Title", "an abstract"), ("b", "b", "Other", "another")]
+    assert result.queries == [("q1", "test", "first?", [])]
+    assert result.qrels == {"q1": {"a": 2, "b": 0}}
+    assert result.negatives == {"q1": ["b"]}
+    assert result.counts["unjudged_queries"] == 1
     clips = ingested(**house(collection="house/clips", test=None, negatives=None))
     assert clips.passages == [("c", "c", "", "words heard")]
 
 
 def test_ir_datasets_fields(catalogue, ingested):
-    made = ingested(**house(metadata=["abstract"]))
-    assert made.metadata == [{"abstract": "an abstract"}, {"abstract": "another"}]
+    result = ingested(**house(metadata=["abstract"]))
+    assert result.metadata == [{"abstract": "an abstract"}, {"abstract": "another"}]
     with pytest.raises(InputError, match=r"house: docs 1: ingest.metadata: no column 'url' among abstract, doc_id, "):
         ingested(**house(metadata=["url"]))
 

@@ -1,4 +1,4 @@
-"""Markdown and HTML as headings and text, and the sections that these make."""
+"""Markdown and HTML as headings and text, and the sections built from them."""
 
 import pytest
 from markdown_it.parser_inline import ParserInline
@@ -17,9 +17,9 @@ def read_html(page: str) -> Document:
     return document("d", title, "name", blocks)
 
 
-def outline(found: Document) -> list[tuple[str, str]]:
+def outline(parsed: Document) -> list[tuple[str, str]]:
     """(headings above, text) of each section."""
-    return [("/".join(found.headings[i] for i in section.path), section.text) for section in found.sections]
+    return [("/".join(parsed.headings[i] for i in section.path), section.text) for section in parsed.sections]
 
 
 def text_of(*lines: str) -> str:
@@ -28,13 +28,13 @@ def text_of(*lines: str) -> str:
 
 
 def test_headings_of_both_kinds_nest_below_the_title():
-    found = read_markdown(
+    parsed = read_markdown(
         *("before", "# The *title* of `it`", "intro", "Setext, two", "-----------", "a", "### Three ###", "b"),
         *("## Two again", "c", "", "#not a heading", "", "One again", "=========", "d"),
     )
-    assert found.title == "The title of it"
+    assert parsed.title == "The title of it"
     # A paragraph just above the underline belongs to a setext heading.
-    assert outline(found) == [
+    assert outline(parsed) == [
         ("", "before"),
         ("intro Setext, two", "a"),
         ("intro Setext, two/Three", "b"),
@@ -43,7 +43,7 @@ def test_headings_of_both_kinds_nest_below_the_title():
     ]
 
 
-def test_a_heading_without_text_is_kept_where_no_subsection_holds_it():
+def test_a_heading_without_text_is_kept_if_it_has_no_subsection():
     found = read_markdown("# T", "## Parent", "### Child", "a", "### Empty", "## Last")
     assert outline(found) == [("Parent/Child", "a"), ("Parent/Empty", ""), ("Last", "")]
     assert outline(read_markdown("# T")) == [("", "")]
@@ -77,8 +77,8 @@ def test_front_matter_is_not_text_and_rules_are_not_front_matter():
 
 @pytest.mark.parametrize("fence", ["```", "~~~"])
 def test_code_is_kept_unchanged(fence):
-    found = read_markdown("# T", "## S", f"{fence}sh", "# no heading", "<b> [x](y)", "", "", "  **z**", fence, "after")
-    assert outline(found) == [("S", "# no heading\n<b> [x](y)\n\n  **z**\n\nafter")]
+    parsed = read_markdown("# T", "## S", f"{fence}sh", "# no heading", "<b> [x](y)", "", "", "  **z**", fence, "after")
+    assert outline(parsed) == [("S", "# no heading\n<b> [x](y)\n\n  **z**\n\nafter")]
 
 
 @pytest.mark.parametrize(
@@ -104,26 +104,26 @@ def test_inline_and_blocks_as_text(line, text):
     assert text_of(line) == text
 
 
-def test_brackets_that_stay_open_are_text_and_tried_a_few_times_each(monkeypatch):
-    tried: list[int] = []
+def test_unclosed_brackets_are_text_and_are_each_parsed_only_a_few_times(monkeypatch):
+    positions: list[int] = []
     skip = ParserInline.skipToken
 
     def counted(self, state):
-        tried.append(state.pos)
+        positions.append(state.pos)
         skip(self, state)
 
     monkeypatch.setattr(ParserInline, "skipToken", counted)
     assert text_of(1000 * "[") == 1000 * "["
-    assert len(tried) < 20 * 1000
+    assert len(positions) < 20 * 1000
     assert text_of(8 * "![" + "deep" + 8 * "](x)") == "deep"
 
 
 def test_html_headings_inside_markdown_are_headings():
-    found = read_markdown(
+    parsed = read_markdown(
         '<h1 align="center">', "Head", "</h1>", "", "text", "<h2>Low</h2>", "", "<h2>Two</h2>", "", "x"
     )
-    assert found.title == "Head"
-    assert outline(found) == [("", "text"), ("Low", ""), ("Two", "x")]
+    assert parsed.title == "Head"
+    assert outline(parsed) == [("", "text"), ("Low", ""), ("Two", "x")]
 
 
 PAGE = """<!doctype html><html><head><title> A &amp;
@@ -141,9 +141,9 @@ PAGE = """<!doctype html><html><head><title> A &amp;
 
 
 def test_visible_text_of_a_page():
-    found = read_html(PAGE)
-    assert found.title == "A & B"
-    first, second, third = outline(found)
+    parsed = read_html(PAGE)
+    assert parsed.title == "A & B"
+    first, second, third = outline(parsed)
     assert first[0] == ""
     assert first[1].splitlines()[:2] == ["one", "two bold café ☺ <i> x"]
     assert "\na\nb\nc\n\nafter\n\nh | 1\n" in first[1]
@@ -152,7 +152,7 @@ def test_visible_text_of_a_page():
     assert "no" not in first[1].split()
 
 
-def test_main_is_the_page_where_there_is_one():
+def test_only_the_main_element_is_read_if_it_has_text():
     page = "<title>T</title><h1>Site</h1><aside>x</aside><main>{}</main><footer>y</footer>"
     assert outline(read_html(page.format("<h1>Page</h1>text"))) == [("Page", "text")]
     assert "Site" in read_html(page.format(" ")).headings
@@ -178,11 +178,11 @@ def test_broken_pages(page, expected):
     assert outline(read_html(page)) == expected
 
 
-def test_words_are_those_of_letters():
+def test_words_consist_of_letters():
     assert lower_words("1.2 What’s NEW in `v2`?") == "what’s new in v"
     assert lower_words("Version 1.2 (2021)") == lower_words("version 3")
     assert lower_words("'Quoted' cats' -- don't") == "quoted cats don't"
-    # Vowel signs and combining accents are no letters, but parts of words.
+    # Vowel signs and combining accents are not letters, but belong to words.
     assert lower_words("१. बिल्लियों की देखभाल") == "बिल्लियों की देखभाल"
     assert lower_words("⚙\ufe0f Getting started ☺\ufe0f") == "getting started"
     assert lower_words("un cafe\u0301 noir") == "un cafe\u0301 noir"

@@ -1,4 +1,4 @@
-"""Questions made from anyone's own texts."""
+"""Questions generated from the user's own texts."""
 
 import json
 from pathlib import Path
@@ -11,13 +11,13 @@ from writing import put
 from pipeline.errors import InputError
 
 
-def asked(made) -> dict[str, tuple[str, list[str]]]:
+def questions_of(result) -> dict[str, tuple[str, list[str]]]:
     """{question id: (text, ids of the passages that answer)}."""
-    return {q.query_id: (q.text, list(made.qrels[q.query_id])) for q in made.queries}
+    return {q.query_id: (q.text, list(result.qrels[q.query_id])) for q in result.queries}
 
 
-def titled(made) -> dict[str, tuple[str, str]]:
-    return {row[0]: (row[2], row[3]) for row in made.passages}
+def title_and_text(result) -> dict[str, tuple[str, str]]:
+    return {row[0]: (row[2], row[3]) for row in result.passages}
 
 
 @pytest.fixture
@@ -26,28 +26,28 @@ def guide(tmp_path) -> Path:
     return put(tmp_path, "set/guide.md", *first, "## Large cats", REST, "### Lions at home", REST).parent
 
 
-def test_titles_ask_for_all_passages_and_leave_their_titles(guide, ingested):
-    made = ingested(**fields(guide, questions=["titles"]))
-    assert asked(made) == {"guide.md?titles:0": ("Keeping cats", ["guide.md#0", "guide.md#1", "guide.md#2"])}
-    assert [title for title, _ in titled(made).values()] == ["", "Large cats", "Large cats: Lions at home"]
-    assert made.counts["questions_from_titles"] == 1
+def test_a_title_is_a_question_for_all_passages_and_is_removed_from_them(guide, ingested):
+    result = ingested(**fields(guide, questions=["titles"]))
+    assert questions_of(result) == {"guide.md?titles:0": ("Keeping cats", ["guide.md#0", "guide.md#1", "guide.md#2"])}
+    assert [title for title, _ in title_and_text(result).values()] == ["", "Large cats", "Large cats: Lions at home"]
+    assert result.counts["questions_from_titles"] == 1
 
 
-def test_headings_ask_for_their_section_with_its_subsections(guide, ingested):
-    made = ingested(**fields(guide, questions=["headings"]))
-    assert asked(made) == {
+def test_a_heading_is_a_question_for_its_section_and_subsections(guide, ingested):
+    result = ingested(**fields(guide, questions=["headings"]))
+    assert questions_of(result) == {
         "guide.md?headings:0": ("Large cats", ["guide.md#1", "guide.md#2"]),
         "guide.md?headings:1": ("Lions at home", ["guide.md#2"]),
     }
-    assert {title for title, _ in titled(made).values()} == {"Keeping cats"}
+    assert {title for title, _ in title_and_text(result).values()} == {"Keeping cats"}
 
 
-def test_first_sentences_ask_for_the_rest(guide, ingested):
-    made = ingested(**fields(guide, questions=["first_sentences"]))
-    assert asked(made) == {"guide.md?first_sentences:0": ("Cats like fish a lot.", ["guide.md#0"])}
-    assert titled(made)["guide.md#0"] == ("Keeping cats", REST)
-    # Both other sections begin, and are, the same sentence.
-    assert made.counts["repeated_left_out"] == 2
+def test_a_first_sentence_is_a_question_for_the_rest_of_its_passage(guide, ingested):
+    result = ingested(**fields(guide, questions=["first_sentences"]))
+    assert questions_of(result) == {"guide.md?first_sentences:0": ("Cats like fish a lot.", ["guide.md#0"])}
+    assert title_and_text(result)["guide.md#0"] == ("Keeping cats", REST)
+    # The other two sections consist of the same single sentence.
+    assert result.counts["repeated_left_out"] == 2
 
 
 @pytest.mark.parametrize(
@@ -71,56 +71,57 @@ def test_first_sentences_ask_for_the_rest(guide, ingested):
 def test_first_sentence(tmp_path, ingested, text, sentence):
     put(tmp_path, "set/a.txt", text, "", REST)
     put(tmp_path, "set/b.txt", "Another file asks as well. " + REST)
-    made = ingested(**fields(tmp_path / "set", questions=["first_sentences"]))
-    texts = {query.query_id.split("?")[0]: query.text for query in made.queries}
+    result = ingested(**fields(tmp_path / "set", questions=["first_sentences"]))
+    texts = {query.query_id.split("?")[0]: query.text for query in result.queries}
     assert texts.get("a.txt") == sentence
     if sentence:
-        assert sentence.split()[0] not in titled(made)["a.txt#0"][1].split()
+        assert sentence.split()[0] not in title_and_text(result)["a.txt#0"][1].split()
 
 
-def test_crops_are_spans_of_their_passage_and_taken_out(tmp_path, ingested):
+def test_crops_are_spans_of_their_passage_and_are_removed_from_it(tmp_path, ingested):
     words = [f"word{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(300)]
     path = put(tmp_path, "set/a.txt", " ".join(words)).parent
     put(tmp_path, "set/b.txt", "too few words for any crop")
-    made = ingested(**fields(path, questions=["crops"], passage_words=50))
+    result = ingested(**fields(path, questions=["crops"], passage_words=50))
     whole = ingested(**fields(path, passage_words=50))
-    assert made.counts["questions_from_crops"] == 6
-    assert made.counts["without_rest_left_out"] == 1
+    assert result.counts["questions_from_crops"] == 6
+    assert result.counts["without_rest_left_out"] == 1
     lengths = []
-    for query in made.queries:
-        (passage,) = made.qrels[query.query_id]
-        left, before = titled(made)[passage][1].split(), titled(whole)[passage][1].split()
+    for query in result.queries:
+        (passage,) = result.qrels[query.query_id]
+        left, before = title_and_text(result)[passage][1].split(), title_and_text(whole)[passage][1].split()
         assert query.text in " ".join(before)
         assert sorted(left + query.text.split()) == sorted(before)
         lengths.append(len(query.text.split()) / len(before))
     assert 0.2 - 0.02 <= min(lengths) < max(lengths) <= 0.5 + 0.02
     again = ingested(**fields(path, questions=["crops"], passage_words=50, seed=2))
-    assert [q.text for q in again.queries] != [q.text for q in made.queries]
+    assert [q.text for q in again.queries] != [q.text for q in result.queries]
 
 
-def test_equal_passages_give_no_crops(tmp_path, ingested):
+def test_equal_passages_yield_no_crops(tmp_path, ingested):
     for name, text in (("a", REST), ("b", REST), ("c", "Another text of some words entirely, and more of it.")):
         put(tmp_path, f"set/{name}.txt", text)
-    made = ingested(**fields(tmp_path / "set", questions=["crops"]))
-    assert [query.query_id for query in made.queries] == ["c.txt?crops:0"]
-    assert made.counts["repeated_left_out"] == 2
-    assert [text for _, text in titled(made).values()][:2] == [REST, REST]  # what does not ask stays whole
+    result = ingested(**fields(tmp_path / "set", questions=["crops"]))
+    assert [query.query_id for query in result.queries] == ["c.txt?crops:0"]
+    assert result.counts["repeated_left_out"] == 2
+    # A passage that yields no question stays whole.
+    assert [text for _, text in title_and_text(result).values()][:2] == [REST, REST]
 
 
-def test_headings_that_say_nothing_are_left_out(tmp_path, ingested):
-    nothing = ["Introduction", "1.2 Usage", "Getting started", "2. What's new?", "2021", "A b", "Said in both"]
-    sections = [line for heading in nothing for line in (f"## {heading}", REST)]
+def test_headings_without_information_are_left_out(tmp_path, ingested):
+    uninformative = ["Introduction", "1.2 Usage", "Getting started", "2. What's new?", "2021", "A b", "Said in both"]
+    sections = [line for heading in uninformative for line in (f"## {heading}", REST)]
     put(tmp_path, "set/a.md", "# T", *sections, "## Something said", REST, "## Nothing left", "few words")
     put(tmp_path, "set/b.md", "# T", "## 3. Said, in both!", REST, "## Only a parent", "### Child", REST)
-    made = ingested(**fields(tmp_path / "set", questions=["headings"]))
-    assert {text for text, _ in asked(made).values()} == {"Something said", "Only a parent"}
-    assert made.counts["saying_nothing_left_out"] == 7
-    assert made.counts["repeated_left_out"] == 2
-    assert made.counts["without_rest_left_out"] == 1
+    result = ingested(**fields(tmp_path / "set", questions=["headings"]))
+    assert {text for text, _ in questions_of(result).values()} == {"Something said", "Only a parent"}
+    assert result.counts["saying_nothing_left_out"] == 7
+    assert result.counts["repeated_left_out"] == 2
+    assert result.counts["without_rest_left_out"] == 1
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "asks"),
+    ("one", "other", "distinct"),
     [
         ("Windows Server 2000", "Windows Server 2001", True),
         ("2000 in film", "2001 in film", True),
@@ -132,12 +133,12 @@ def test_headings_that_say_nothing_are_left_out(tmp_path, ingested):
         ("Big cats 2", "Big cats, 2", False),
     ],
 )
-def test_numbers_tell_what_asks_apart(tmp_path, ingested, one, other, asks):
+def test_numbers_distinguish_questions_but_list_numbers_do_not(tmp_path, ingested, one, other, distinct):
     for name, title in (("a", one), ("b", other), ("c", "Something said")):
         put(tmp_path, f"set/{name}.md", f"# {title}", f"It is number {ord(name)} of them. {REST}")
-    made = ingested(**fields(tmp_path / "set", questions=["titles", "first_sentences"]))
-    assert made.counts["repeated_left_out"] == (0 if asks else 2)
-    assert made.counts["questions_from_titles"] == (3 if asks else 1)
+    result = ingested(**fields(tmp_path / "set", questions=["titles", "first_sentences"]))
+    assert result.counts["repeated_left_out"] == (0 if distinct else 2)
+    assert result.counts["questions_from_titles"] == (3 if distinct else 1)
 
 
 def test_a_folder_without_any_heading(tmp_path, ingested):
@@ -161,7 +162,7 @@ def many(tmp_path) -> Path:
 HELD_OUT = {"questions": ["titles", "first_sentences"], "dev_share": 0.1, "test_share": 0.2}
 
 
-def test_whole_documents_are_held_out_and_stay_so(many, ingested):
+def test_whole_documents_are_held_out_and_keep_their_split(many, ingested):
     before = ingested(**fields(many, **HELD_OUT))
     splits = {query.query_id: query.split for query in before.queries}
     assert len(splits) == 520
@@ -184,22 +185,24 @@ def test_whole_documents_are_held_out_and_stay_so(many, ingested):
 
 
 def test_a_share_of_the_training_questions_stays_in_the_passages(many, ingested):
-    made = ingested(**fields(many, **HELD_OUT, kept_share=0.4))
-    stays: dict[str, list[bool]] = {"train": [], "dev": [], "test": []}
-    for query in made.queries:
-        (passage,) = made.qrels[query.query_id]
-        title, text = titled(made)[passage]
-        stays[query.split].append(query.text in (title, text[: len(query.text)]))
-    assert not any(stays["dev"] + stays["test"])
-    assert sum(stays["train"]) / len(stays["train"]) == pytest.approx(0.4, abs=0.1)
+    result = ingested(**fields(many, **HELD_OUT, kept_share=0.4))
+    kept: dict[str, list[bool]] = {"train": [], "dev": [], "test": []}
+    for query in result.queries:
+        (passage,) = result.qrels[query.query_id]
+        title, text = title_and_text(result)[passage]
+        kept[query.split].append(query.text in (title, text[: len(query.text)]))
+    assert not any(kept["dev"] + kept["test"])
+    assert sum(kept["train"]) / len(kept["train"]) == pytest.approx(0.4, abs=0.1)
 
 
 @pytest.mark.parametrize(
     "shares", [{"dev_share": 0.00001, "test_share": 0.0}, {"dev_share": 0.0, "test_share": 0.99999}]
 )
-def test_a_split_without_questions_is_reported_and_the_advice_works(many, ingested, shares):
-    some = "leave (1 question|[0-9]+ questions) to train on and [0-9]+ to evaluate with, of 260 documents; change them"
-    with pytest.raises(InputError, match=rf"ingest\.dev_share, test_share and seed ({some}), or"):
+def test_a_split_without_questions_is_reported_with_advice_that_works(many, ingested, shares):
+    counts = (
+        "leave (1 question|[0-9]+ questions) to train on and [0-9]+ to evaluate with, of 260 documents; change them"
+    )
+    with pytest.raises(InputError, match=rf"ingest\.dev_share, test_share and seed ({counts}), or"):
         ingested(**fields(many, questions=["titles"], **shares))
     assert ingested(**fields(many, questions=["titles"], dev_share=0.1, test_share=0.1)).queries
     assert not ingested(**fields(many, **shares)).queries
@@ -214,15 +217,17 @@ def test_a_split_without_questions_is_reported_and_the_advice_works(many, ingest
         (1, ["titles", "headings", "first_sentences", "crops"], "add documents, or"),
     ],
 )
-def test_no_shares_divide_one_document_that_asks(tmp_path, ingested, share, further, questions, advice):
+def test_one_document_with_questions_cannot_be_split_by_any_shares(
+    tmp_path, ingested, share, further, questions, advice
+):
     put(tmp_path, "set/a.md", "# Something said", f"one. {REST}")
     for i in range(further):
         put(tmp_path, f"set/{i}.md", "few")
-    only = {"questions": questions, "dev_share": share, "test_share": 0.01, "sentence_words": [40, 60]}
+    settings = {"questions": questions, "dev_share": share, "test_share": 0.01, "sentence_words": [40, 60]}
     with pytest.raises(InputError) as error:
-        ingested(**fields(tmp_path / "set", **only))
-    of = "2 documents" if further else "1 document"
-    assert f"only 1 of {of} has questions (1 question), so that" in str(error.value)
+        ingested(**fields(tmp_path / "set", **settings))
+    documents = "2 documents" if further else "1 document"
+    assert f"only 1 of {documents} has questions (1 question), so that" in str(error.value)
     assert f"; {advice} set ingest.questions=[]" in str(error.value)
 
 
@@ -246,13 +251,13 @@ def test_equal_folders_give_equal_bytes(many, ingested):
         ("without_rest", {"a.md": ["# One two", "short"], "b.md": ["# Big cats and dogs", REST]}, "a.md?titles:0"),
     ],
 )
-def test_texts_that_do_not_ask_are_noticed(tmp_path, ingested, reason, files, first):
+def test_texts_that_are_not_used_as_questions_are_reported(tmp_path, ingested, reason, files, first):
     for name, lines in files.items():
         put(tmp_path, f"set/{name}", *lines)
-    made = ingested(**fields(tmp_path / "set", questions=["titles"]))
-    (line,) = made.notices
+    result = ingested(**fields(tmp_path / "set", questions=["titles"]))
+    (line,) = result.notices
     assert line.startswith("texts not used as questions: ")
-    assert f": {made.counts[f'{reason}_left_out']} (first: {first}" in line
+    assert f": {result.counts[f'{reason}_left_out']} (first: {first}" in line
 
 
 SCRIPTS = {
@@ -271,22 +276,22 @@ def test_questions_in_any_script(tmp_path, ingested, script, kind):
     for i in range(3):
         text = "".join(sentence[(7 * i + k * k) % (len(sentence) // 2) :] for k in range(40))
         put(tmp_path, f"set/{i}.md", f"# {title}{title[0] * (2 * i + 1)}", f"## {title}{title[0] * 2 * i}", text)
-    made = ingested(**fields(tmp_path / "set", passage_words=80, questions=[kind], remaining_words=20))
-    assert made.counts[f"questions_from_{kind}"] >= 3
-    assert made.counts["passages"] >= 6
+    result = ingested(**fields(tmp_path / "set", passage_words=80, questions=[kind], remaining_words=20))
+    assert result.counts[f"questions_from_{kind}"] >= 3
+    assert result.counts["passages"] >= 6
 
 
 @pytest.mark.parametrize("script", ["chinese", "japanese", "khmer"])
 def test_first_sentences_without_spaces(tmp_path, ingested, script):
     sentence = SCRIPTS[script][1]
     put(tmp_path, "set/a.txt", sentence + "x" + 9 * sentence)
-    made = ingested(**fields(tmp_path / "set", questions=["first_sentences"]))
-    assert [query.text for query in made.queries] == [sentence]
+    result = ingested(**fields(tmp_path / "set", questions=["first_sentences"]))
+    assert [query.text for query in result.queries] == [sentence]
 
 
 @pytest.mark.parametrize("title", ["介绍", "概要", "ไทย"])
-def test_short_titles_do_not_ask(tmp_path, ingested, title):
+def test_short_titles_are_not_used_as_questions(tmp_path, ingested, title):
     put(tmp_path, "set/a.md", f"# {title}", REST)
     put(tmp_path, "set/b.md", "# Big cats", REST)
-    made = ingested(**fields(tmp_path / "set", questions=["titles"]))
-    assert [query.text for query in made.queries] == ["Big cats"]
+    result = ingested(**fields(tmp_path / "set", questions=["titles"]))
+    assert [query.text for query in result.queries] == ["Big cats"]

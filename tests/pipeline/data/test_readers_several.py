@@ -1,4 +1,4 @@
-"""Several sources read as one."""
+"""Several sources are read as one."""
 
 import json
 
@@ -23,7 +23,7 @@ DOCS = {
 
 @pytest.fixture
 def parts(tmp_path) -> list[dict]:
-    """Two BEIR folders with passages of the same ids, the second with documents and a question."""
+    """Two BEIR folders whose passages have the same ids. The second has documents and a question."""
     (tmp_path / "first").mkdir()
     (tmp_path / "second/qrels").mkdir(parents=True)
     put(tmp_path / "first", "corpus.jsonl", *(json.dumps({"_id": i, "text": f"first {i}"}) for i in "ab"))
@@ -37,39 +37,39 @@ def parts(tmp_path) -> list[dict]:
     ]
 
 
-def test_all_parts_passages_without_their_questions(parts, ingested) -> None:
-    made = ingested(reader="several", parts=parts)
-    assert made.passages == [
+def test_the_passages_of_all_parts_are_read_without_their_questions(parts, ingested) -> None:
+    result = ingested(reader="several", parts=parts)
+    assert result.passages == [
         ("0/a", "0/a", "", "first a"),
         ("0/b", "0/b", "", "first b"),
         ("1/a", "1/D", "T", "second a"),
         ("1/b", "1/D", "T", "second b"),
     ]
-    assert not made.queries
-    assert not made.qrels
-    assert made.counts["documents"] == 3
+    assert not result.queries
+    assert not result.qrels
+    assert result.counts["documents"] == 3
 
 
-def test_the_readers_own_counts_are_added_up(parts, ingested, monkeypatch) -> None:
+def test_counts_of_a_single_reader_are_summed_over_the_parts(parts, ingested, monkeypatch) -> None:
     monkeypatch.setattr("pipeline.data.readers.pydocs._standard_files", lambda library: iter(()))  # 5 s of parsing
     alone = ingested(**DOCS).counts
     both = ingested(reader="several", parts=[DOCS, DOCS]).counts
-    own = {name for name in alone if name not in ingested(reader="several", parts=parts).counts}
-    assert own
-    assert {name: both[name] for name in own} == {name: 2 * alone[name] for name in own}
+    names = {name for name in alone if name not in ingested(reader="several", parts=parts).counts}
+    assert names
+    assert {name: both[name] for name in names} == {name: 2 * alone[name] for name in names}
 
 
-def test_what_a_part_lacks_is_reported_with_its_place(parts, tmp_path) -> None:
+def test_missing_files_are_reported_with_the_part(parts, tmp_path) -> None:
     parts[1]["folder"] = tmp_path / "gone"
-    (said,) = missing(CONFIG.validate_python({"reader": "several", "parts": parts}))
-    assert said == f"ingest.parts.1.folder: {tmp_path / 'gone'} is not a folder"
+    (line,) = missing(CONFIG.validate_python({"reader": "several", "parts": parts}))
+    assert line == f"ingest.parts.1.folder: {tmp_path / 'gone'} is not a folder"
 
 
-def test_a_path_that_looks_like_a_field_stays_as_it_is(parts, tmp_path) -> None:
+def test_a_path_that_looks_like_a_field_is_unchanged_in_the_message(parts, tmp_path) -> None:
     (tmp_path / "ingest.folder").mkdir()
     parts[1]["folder"] = tmp_path / "ingest.folder"
-    (said,) = missing(CONFIG.validate_python({"reader": "several", "parts": parts}))
-    assert said.count(f"{tmp_path}/ingest.folder") == said.count("ingest.") == 1
+    (line,) = missing(CONFIG.validate_python({"reader": "several", "parts": parts}))
+    assert line.count(f"{tmp_path}/ingest.folder") == line.count("ingest.") == 1
 
 
 def test_metadata_that_would_be_dropped_is_refused(parts) -> None:
@@ -78,7 +78,7 @@ def test_metadata_that_would_be_dropped_is_refused(parts) -> None:
         CONFIG.validate_python({"reader": "several", "parts": parts})
 
 
-def test_a_parts_mistake_is_reported_with_file_and_line(parts, tmp_path, ingested) -> None:
+def test_an_error_in_a_part_is_reported_with_file_and_line(parts, tmp_path, ingested) -> None:
     put(tmp_path / "second", "corpus.jsonl", '{"_id": "a"}')
     with pytest.raises(InputError, match=r"second/corpus.jsonl:1: .*text"):
         ingested(reader="several", parts=parts)
@@ -90,14 +90,14 @@ def test_a_part_without_ids_is_reported(parts, tmp_path, ingested) -> None:
         ingested(reader="several", parts=parts)
 
 
-def test_no_parts_and_parts_of_parts_are_refused(parts) -> None:
+def test_an_empty_list_of_parts_and_nested_parts_are_refused(parts) -> None:
     for wrong in ([], [{"reader": "several", "parts": parts}]):
         with pytest.raises(ValidationError):
             CONFIG.validate_python({"reader": "several", "parts": wrong})
 
 
-def test_sources_next_to_paths_are_those_of_each_part(parts) -> None:
+def test_sources_are_listed_by_part(parts) -> None:
     alone = sources(CONFIG.validate_python(DOCS))
     assert alone
-    found = sources(CONFIG.validate_python({"reader": "several", "parts": [parts[0], DOCS]}))
-    assert found == {f"parts.1.{name}": path for name, path in alone.items()}
+    listed = sources(CONFIG.validate_python({"reader": "several", "parts": [parts[0], DOCS]}))
+    assert listed == {f"parts.1.{name}": path for name, path in alone.items()}

@@ -1,4 +1,4 @@
-"""Anyone's own texts: which files are read and how."""
+"""The user's own texts: which files are read and how."""
 
 import gzip
 import json
@@ -20,14 +20,14 @@ def test_a_folder(tmp_path, ingested):
     put(tmp_path, "set/b.txt", "one two.", "", "three four.")
     put(tmp_path, "set/a name/c.txt.v2.text", "five")
     put(tmp_path, "set/empty.txt")
-    made = ingested(**fields(tmp_path / "set", passage_words=2))
-    assert made.passages == [
+    result = ingested(**fields(tmp_path / "set", passage_words=2))
+    assert result.passages == [
         ("a%20name/c.txt.v2.text#0", "a%20name/c.txt.v2.text", "c.txt.v2", "five"),
         ("b.txt#0", "b.txt", "b", "one two."),
         ("b.txt#1", "b.txt", "b", "three four."),
     ]
-    assert (made.counts["documents"], made.counts["files"], made.counts["empty_files"]) == (2, 2, 1)
-    assert made.queries == []
+    assert (result.counts["documents"], result.counts["files"], result.counts["empty_files"]) == (2, 2, 1)
+    assert result.queries == []
     with pytest.raises(InputError, match=r"set: no file matches ingest.pattern '\*.html'"):
         ingested(**fields(tmp_path / "set", pattern="*.html"))
 
@@ -35,7 +35,7 @@ def test_a_folder(tmp_path, ingested):
 @pytest.mark.parametrize(
     ("name", "document"), [("a\x1b[31mb", "a%1B[31mb"), ("a\nb", "a%0Ab"), ("a\x85b", "a%C2%85b"), ("a\tb", "a%09b")]
 )
-def test_a_file_whose_name_no_id_can_hold(tmp_path, ingested, name, document):
+def test_file_names_with_characters_that_ids_cannot_hold_are_escaped(tmp_path, ingested, name, document):
     put(tmp_path, f"set/{name}.txt", "one")
     put(tmp_path, "set/plain.txt", "two")
     assert [row[1] for row in ingested(**fields(tmp_path / "set")).passages] == [f"{document}.txt", "plain.txt"]
@@ -48,11 +48,11 @@ def test_metadata_of_files_lines_and_front_matter(tmp_path, ingested):
     put(tmp_path, "set/birds.txt.v2", "sing")
     put(tmp_path, "set/README", "read")
     names = ["file", "folder", "ending", "lang", "year", "zip", "at", "day"]
-    made = ingested(**fields(tmp_path / "set", passage_words=2, metadata=names))
-    told = {row[0]: tuple(found.values()) for row, found in zip(made.passages, made.metadata, strict=True)}
+    result = ingested(**fields(tmp_path / "set", passage_words=2, metadata=names))
+    actual = {row[0]: tuple(values.values()) for row, values in zip(result.passages, result.metadata, strict=True)}
     cats = ("a b/cats.MD", "a b", "md", "no", 2020, "01234", "12:30", "2024-01-02")
     nothing = (None,) * 5
-    assert told == {
+    assert actual == {
         "README#0": ("README", "", "", *nothing),
         "a%20b/cats.MD#0": cats,
         "a%20b/cats.MD#1": cats,
@@ -69,30 +69,30 @@ def test_metadata_of_files_lines_and_front_matter(tmp_path, ingested):
     assert alone.metadata == [{"file": "birds.txt.v2", "folder": ""}]
 
 
-def test_metadata_of_texts_that_ask(tmp_path, ingested):
+def test_metadata_of_texts_with_generated_questions(tmp_path, ingested):
     for i in range(3):
         put(tmp_path, f"set/{i}.md", "---", f"number: {i}", "---", f"# What {'abc'[i]} is about", REST, "## More", REST)
-    asking = {"questions": ["titles"], "dev_share": 0.0, "test_share": 0.0}
-    made = ingested(**fields(tmp_path / "set", metadata=["number"], **asking))
-    assert [found["number"] for found in made.metadata] == [0, 0, 1, 1, 2, 2]
-    assert len(made.queries) == 3
+    settings = {"questions": ["titles"], "dev_share": 0.0, "test_share": 0.0}
+    result = ingested(**fields(tmp_path / "set", metadata=["number"], **settings))
+    assert [values["number"] for values in result.metadata] == [0, 0, 1, 1, 2, 2]
+    assert len(result.queries) == 3
 
 
-def test_front_matter_that_cannot_be_read_tells_nothing(tmp_path, ingested):
+def test_front_matter_that_cannot_be_parsed_is_ignored(tmp_path, ingested):
     put(tmp_path, "set/a.md", "---", "lang: {{ broken", "---", "purr")
     put(tmp_path, "set/b.md", "---", "lang: en", "1: one", "---", "bark")
     put(tmp_path, "set/c.md", "---", "- lang", "---", "sing")
     assert ingested(**fields(tmp_path / "set", metadata=["lang"])).metadata[:2] == [{"lang": None}, {"lang": "en"}]
 
 
-def test_each_ending_is_read_in_its_way(tmp_path, ingested):
+def test_each_ending_has_its_own_format(tmp_path, ingested):
     put(tmp_path, "set/a.md", "# Cats", "purr", "## Big ones", "roar")
     put(tmp_path, "set/b.HTML", "<title>Dogs</title><p>bark<h2>Small ones</h2>yap")
     put(tmp_path, "set/c.jsonl", '{"text": "# no heading", "name": "Birds"}', '{"text": "sing"}')
     put(tmp_path, "set/d.txt", "# plain", "- text")
     (tmp_path / "set" / "e.markdown.gz").write_bytes(gzip.compress(b"\xef\xbb\xbfFish\r\n===\r\n\r\nswim\r\n"))
-    made = ingested(**fields(tmp_path / "set", title_key="name"))
-    assert made.passages == [
+    result = ingested(**fields(tmp_path / "set", title_key="name"))
+    assert result.passages == [
         ("a.md#0", "a.md", "Cats", "purr"),
         ("a.md#1", "a.md", "Cats: Big ones", "roar"),
         ("b.HTML#0", "b.HTML", "Dogs", "bark"),
@@ -104,7 +104,7 @@ def test_each_ending_is_read_in_its_way(tmp_path, ingested):
     ]
 
 
-def test_what_is_no_text_is_counted(tmp_path, ingested):
+def test_files_that_are_not_text_are_counted(tmp_path, ingested):
     folder = tmp_path / "set"
     put(folder, "good.md", "text")
     put(folder, "script.py", "print()")
@@ -114,9 +114,9 @@ def test_what_is_no_text_is_counted(tmp_path, ingested):
     (folder / "image.txt").write_bytes(b"GIF\0")
     (folder / "empty.html.gz").write_bytes(gzip.compress(b""))
     (folder / "empty.jsonl.gz").write_bytes(gzip.compress(b""))
-    made = ingested(**fields(folder, endings=["md", "txt", "html", "jsonl"]))
-    assert [row[0] for row in made.passages] == ["good.md#0"]
-    assert {name: n for name, n in made.counts.items() if name.endswith("files")} == {
+    result = ingested(**fields(folder, endings=["md", "txt", "html", "jsonl"]))
+    assert [row[0] for row in result.passages] == ["good.md#0"]
+    assert {name: n for name, n in result.counts.items() if name.endswith("files")} == {
         "files": 1,
         "hidden_files": 1,
         "other_files": 1,
@@ -134,7 +134,7 @@ def test_what_is_no_text_is_counted(tmp_path, ingested):
 
 
 @pytest.mark.parametrize(
-    ("endings", "taken"),
+    ("endings", "expected"),
     [
         (["md"], {"a.md"}),
         (["md", "rst"], {"a.md", "b.rst", "c.RST.gz"}),
@@ -144,13 +144,13 @@ def test_what_is_no_text_is_counted(tmp_path, ingested):
         (["README"], {"README"}),
     ],
 )
-def test_endings_are_taken_as_the_notice_advises(tmp_path, ingested, endings, taken):
+def test_endings_are_matched_as_the_notice_advises(tmp_path, ingested, endings, expected):
     for name in ("a.md", "b.rst", "README", "Makefile"):
         put(tmp_path, f"set/{name}", "text")
     (tmp_path / "set" / "c.RST.gz").write_bytes(gzip.compress(b"text"))
-    made = ingested(**fields(tmp_path / "set", endings=endings))
-    assert {row[1] for row in made.passages} == taken
-    assert made.counts["other_files"] == 5 - len(taken)
+    result = ingested(**fields(tmp_path / "set", endings=endings))
+    assert {row[1] for row in result.passages} == expected
+    assert result.counts["other_files"] == 5 - len(expected)
 
 
 @pytest.mark.parametrize("ending", ["md.gz", "gz", "min.js", ".tar.md"])
@@ -159,15 +159,15 @@ def test_endings_that_no_file_has_are_refused(tmp_path, ending):
         CONFIG.validate_python(fields(tmp_path, endings=[ending]))
 
 
-def test_a_name_that_is_no_utf8_is_counted(tmp_path, ingested):
+def test_a_file_name_that_is_not_utf8_is_counted(tmp_path, ingested):
     put(tmp_path, "set/good.md", "text")
     try:
         Path(os.fsdecode(os.fsencode(tmp_path / "set") + b"/caf\xe9.md")).write_text(REST)
     except OSError:
-        pytest.skip("this file system takes names in UTF-8 alone")
-    made = ingested(**fields(tmp_path / "set"))
-    assert [row[0] for row in made.passages] == ["good.md#0"]
-    assert made.counts["undecodable_files"] == 1
+        pytest.skip("this file system accepts only names in UTF-8")
+    result = ingested(**fields(tmp_path / "set"))
+    assert [row[0] for row in result.passages] == ["good.md#0"]
+    assert result.counts["undecodable_files"] == 1
 
 
 def test_an_empty_folder(tmp_path, ingested):
@@ -175,20 +175,20 @@ def test_an_empty_folder(tmp_path, ingested):
     with pytest.raises(InputError, match=r"set: no file matches ingest\.pattern '\*\*/\*'$"):
         ingested(**fields(tmp_path / "set"))
     put(tmp_path, "set/blank.md", " ", "")
-    made = ingested(**fields(tmp_path / "set"))
-    assert made.passages == [("blank.md#0", "blank.md", "blank", "")]
+    result = ingested(**fields(tmp_path / "set"))
+    assert result.passages == [("blank.md#0", "blank.md", "blank", "")]
 
 
-def test_texts_of_which_nothing_can_be_seen_are_dropped(tmp_path, ingested):
+def test_texts_without_visible_characters_are_dropped(tmp_path, ingested):
     lines = ["\u200b\u2060", "\x01\x02", "seen"]
-    made = ingested(**fields(put(tmp_path, "t.txt", *lines), documents="lines"))
-    assert [row[3] for row in made.passages] == ["seen"]
-    assert made.notices == ["passages dropped, without text and title: 2 (first: t.txt:1#0, t.txt:2#0)"]
+    result = ingested(**fields(put(tmp_path, "t.txt", *lines), documents="lines"))
+    assert [row[3] for row in result.passages] == ["seen"]
+    assert result.notices == ["passages dropped, without text and title: 2 (first: t.txt:1#0, t.txt:2#0)"]
 
 
 @pytest.mark.parametrize("questions", [[], ["crops"]])
 @pytest.mark.parametrize("row", [{"id": "a", "text": f"\ud800 {REST}"}, {"id": "\udc00", "text": REST}])
-def test_half_of_a_surrogate_pair_is_refused_by_its_line(tmp_path, ingested, row, questions):
+def test_half_of_a_surrogate_pair_is_refused_with_its_line(tmp_path, ingested, row, questions):
     path = put(tmp_path, "t.jsonl", json.dumps({"id": "fine", "text": 2 * REST}), json.dumps(row))
     with pytest.raises(InputError, match=r"t\.jsonl:2: .* holds half of a surrogate pair"):
         ingested(**fields(path, id_key="id", questions=questions))
@@ -201,7 +201,7 @@ def test_a_pattern_stays_inside_its_folder(tmp_path, pattern):
 
 
 @pytest.mark.parametrize("pattern", [".", "a**b"])
-def test_what_is_no_pattern_is_refused_by_its_field(tmp_path, pattern):
+def test_an_invalid_pattern_is_refused_with_its_field(tmp_path, pattern):
     with pytest.raises(ValidationError, match="is not a pattern of paths"):
         CONFIG.validate_python(fields(tmp_path, pattern=pattern))
 
@@ -216,24 +216,24 @@ def test_what_is_no_pattern_is_refused_by_its_field(tmp_path, pattern):
         ({"dev_share": 0.5, "test_share": 0.5}, "leave nothing to train on"),
     ],
 )
-def test_fields_that_make_no_sense(tmp_path, changed, message):
+def test_invalid_fields_are_refused(tmp_path, changed, message):
     with pytest.raises(ValidationError, match=message):
         CONFIG.validate_python(fields(tmp_path, **changed))
 
 
-def test_a_missing_folder_names_the_field(tmp_path):
+def test_the_message_of_a_missing_folder_names_the_field(tmp_path):
     (line,) = missing(CONFIG.validate_python(fields(tmp_path / "gone")))
     assert line.startswith(f"{tmp_path / 'gone'} does not exist; ingest.path takes")
     assert line.endswith("(--set ingest.path=FOLDER)")
 
 
 def test_lines_and_jsonl(tmp_path, ingested):
-    made = ingested(**fields(put(tmp_path, "t.txt", "one", "", "two"), documents="lines"))
-    assert made.passages == [("t.txt:1#0", "t.txt:1", "", "one"), ("t.txt:3#0", "t.txt:3", "", "two")]
+    result = ingested(**fields(put(tmp_path, "t.txt", "one", "", "two"), documents="lines"))
+    assert result.passages == [("t.txt:1#0", "t.txt:1", "", "one"), ("t.txt:3#0", "t.txt:3", "", "two")]
     path = put(tmp_path, "d.jsonl", '{"key": 7, "name": "N", "body": "x y"}', '{"key": "k", "body": ""}')
-    made = ingested(**fields(path, id_key="key", title_key="name", text_key="body"))
-    assert made.passages == [("7#0", "7", "N", "x y")]
-    assert made.counts["empty_passages"] == 1
+    result = ingested(**fields(path, id_key="key", title_key="name", text_key="body"))
+    assert result.passages == [("7#0", "7", "N", "x y")]
+    assert result.counts["empty_passages"] == 1
     with pytest.raises(InputError, match=r"d.jsonl:1: no text in field 'text'"):
         ingested(**fields(path))
     with pytest.raises(InputError, match=r"e.txt: empty file"):
@@ -248,14 +248,14 @@ TEXT = "Größe und Maß\nZweite Zeile\n"
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-16-le", "utf-32"])
 @pytest.mark.parametrize("name", ["a.md", "a.txt", "a.html", "a.txt.gz"])
-def test_a_byte_order_mark_tells_the_encoding(tmp_path, ingested, encoding, name):
+def test_a_byte_order_mark_determines_the_encoding(tmp_path, ingested, encoding, name):
     mark = {"utf-16-be": b"\xfe\xff", "utf-16-le": b"\xff\xfe"}.get(encoding, b"")
     content = mark + TEXT.replace("\n", "\r\n").encode(encoding)
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    made = ingested(**fields(tmp_path / "set"))
-    assert " ".join(made.passages[0][3].split()) == "Größe und Maß Zweite Zeile"
-    assert made.notices == []
+    result = ingested(**fields(tmp_path / "set"))
+    assert " ".join(result.passages[0][3].split()) == "Größe und Maß Zweite Zeile"
+    assert result.notices == []
 
 
 LEFT_OUT = {
@@ -272,17 +272,17 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize("kind", LEFT_OUT)
-def test_files_left_out_are_noticed(tmp_path, ingested, kind):
+def test_files_left_out_are_reported(tmp_path, ingested, kind):
     content, line = LEFT_OUT[kind]
     put(tmp_path, "set/good.md", "text")
     for i in range(4):
         (tmp_path / "set" / f"f{i}.txt").write_bytes(content)
-    (found,) = ingested(**fields(tmp_path / "set")).notices
-    assert found.startswith(line)
-    assert str(tmp_path) not in found
+    (notice,) = ingested(**fields(tmp_path / "set")).notices
+    assert notice.startswith(line)
+    assert str(tmp_path) not in notice
 
 
-def test_files_that_the_recipe_leaves_out_are_noticed(tmp_path, ingested):
+def test_files_that_the_recipe_leaves_out_are_reported(tmp_path, ingested):
     put(tmp_path, "set/deep/good.md", "text")
     for name in ("a.rst", "deep/b.rst", ".git/config", "line\nbreak.rst"):
         put(tmp_path, f"set/{name}", "text")
@@ -297,7 +297,7 @@ def test_files_that_the_recipe_leaves_out_are_noticed(tmp_path, ingested):
         "put the files themselves into ingest.path",
         "files left out, neither files nor folders: 1 (first: pipe.md)",
     ]
-    made = ingested(**fields(tmp_path / "set", pattern="deep/*.md"))
-    assert made.notices[0].startswith(
+    result = ingested(**fields(tmp_path / "set", pattern="deep/*.md"))
+    assert result.notices[0].startswith(
         "files left out, not matched by ingest.pattern: 6 (first: a.rst, deep/b.rst, folder"
     )

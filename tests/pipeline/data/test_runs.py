@@ -1,4 +1,4 @@
-"""Runs: one order, one file format, and refusal of what would give wrong numbers."""
+"""Runs: one order, one file format, and refusal of input that would give wrong figures."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,7 @@ PASSAGES = pa.array(["c", "a", "b", "d"])  # passage order is not the ids' order
 
 
 def write(folder: Path, rows: list[tuple[str, str, str, float]]) -> Path:
-    """A run.parquet as another program might write it: unsorted, ranks left at 0."""
+    """A run.parquet as another program might write it: unsorted, with all ranks 0."""
     split, query, passage, score = zip(*rows, strict=True)
     rank = np.zeros(len(rows), np.int32)
     columns = [pa.array(split), pa.array(query), pa.array(passage), rank, np.array(score)]
@@ -37,7 +37,7 @@ def test_ranks_restart_at_each_question():
     assert runs.ranks(np.zeros(0, int)).tolist() == []
 
 
-def test_what_is_written_is_read_back(tmp_path):
+def test_a_written_run_is_read_back(tmp_path):
     with runs.writer(tmp_path) as write:
         write("train", ["t0"], ["a"], np.array([3.0]))
         write("dev", ["q0", "q0", "q1"], ["c", "a", "d"], np.array([2.0, 1.5, 7.0]))
@@ -73,8 +73,8 @@ def test_equal_scores_keep_their_ranks_in_the_trec_file(tmp_path):
     assert all(later < earlier for earlier, later in pairwise(scores))
     # trec_eval, which breaks ties by id, now finds "c" first too.
     ranked = ir_measures.read_trec_run(str(tmp_path / "run.trec"))
-    found = list(ir_measures.iter_calc([ir_measures.RR], {"q0": {"c": 1}}, ranked))
-    assert [metric.value for metric in found] == [1.0]
+    values = list(ir_measures.iter_calc([ir_measures.RR], {"q0": {"c": 1}}, ranked))
+    assert [metric.value for metric in values] == [1.0]
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -89,8 +89,8 @@ def test_scores_are_distinguished_by_the_smallest_steps(kind):
         for rank, score in enumerate(scores):
             tied = rank > 0 and score >= expected[-1]
             expected.append(np.nextafter(kind(expected[-1]), kind(-np.inf)) if tied else score)
-    found = runs.distinct_scores(question_R, np.concatenate(lists).astype(np.float64), kind)
-    assert found.tolist() == [float(score) for score in expected]
+    scores_R = runs.distinct_scores(question_R, np.concatenate(lists).astype(np.float64), kind)
+    assert scores_R.tolist() == [float(score) for score in expected]
     assert runs.distinct_scores(np.zeros(0, np.int32), np.zeros(0), kind).tolist() == []
 
 
@@ -108,7 +108,7 @@ CLOSE = {
 
 
 @pytest.mark.parametrize("scores", CLOSE.values(), ids=CLOSE)
-def test_a_trec_file_has_one_order_for_readers_of_32_and_64_bits(scores, tmp_path):
+def test_a_trec_file_has_the_same_order_for_32_and_64_bit_readers(scores, tmp_path):
     ids = [f"p{n:02}" for n in range(len(scores))]
     with runs.writer(tmp_path) as write:
         write("test", ["q"] * len(ids), ids, np.array(scores))
@@ -134,11 +134,11 @@ def test_scores_of_older_runs_are_read(tmp_path):
 def test_white_space_in_ids_does_not_break_the_trec_file(tmp_path):
     with runs.writer(tmp_path) as write:
         write("test", ["a question"], [" p\t1"], np.array([1.0]))
-    found = list(ir_measures.read_trec_run(str(tmp_path / "run.trec")))
-    assert found == [ir_measures.ScoredDoc("a%20question", "%20p%091", 1.0)]
+    documents = list(ir_measures.read_trec_run(str(tmp_path / "run.trec")))
+    assert documents == [ir_measures.ScoredDoc("a%20question", "%20p%091", 1.0)]
 
 
-def test_reading_sorts_by_the_one_rule(tmp_path):
+def test_reading_sorts_by_score_then_passage_order(tmp_path):
     rows = [("test", "q1", "b", 1.0), ("test", "q0", "a", 5.0), ("test", "q0", "c", 5.0), ("test", "q0", "d", 6.0)]
     run = runs.read_run(write(tmp_path, rows), "test", QUERIES, PASSAGES)
     assert run is not None
@@ -146,7 +146,7 @@ def test_reading_sorts_by_the_one_rule(tmp_path):
     assert run.rank_R.tolist() == [1, 2, 3, 1]
 
 
-def test_questions_that_nobody_requested_are_left_out(tmp_path):
+def test_questions_that_are_not_requested_are_left_out(tmp_path):
     run = runs.read_run(
         write(tmp_path, [("test", "other", "a", 1.0), ("test", "q1", "a", 1.0)]), "test", QUERIES, PASSAGES
     )
@@ -162,6 +162,6 @@ def test_questions_that_nobody_requested_are_left_out(tmp_path):
         ([("test", "q1", "a", 1.0), ("test", "q1", "a", 2.0)], "query q1 lists a passage twice"),
     ],
 )
-def test_reading_refuses(tmp_path, rows, message):
+def test_reading_refuses_invalid_rows(tmp_path, rows, message):
     with pytest.raises(InputError, match=message):
         runs.read_run(write(tmp_path, rows), "test", QUERIES, PASSAGES)

@@ -1,4 +1,4 @@
-"""Files of artifacts that are missing or damaged: one line each."""
+"""Each missing or damaged file of an artifact is reported in one line."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,14 +20,14 @@ def line_of(read: Callable[[], object]) -> str:
     return str(raised.value)
 
 
-def test_json_is_read_as_it_is(tmp_path):
+def test_json_is_read_unchanged(tmp_path):
     path = tmp_path / "x.json"
     path.write_text('{"ä": 1, "b": null}', "utf-8")
     assert read_json(path, "ä", "b") == {"ä": 1, "b": None}
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "no such file"),
         (b"", r"cannot be read \(Expecting value"),
@@ -37,15 +37,15 @@ def test_json_is_read_as_it_is(tmp_path):
         (b"{}", r"cannot be read \(it lacks 'a'"),
     ],
 )
-def test_json_that_is_none(tmp_path, content, said):
+def test_missing_and_invalid_json_is_reported(tmp_path, content, message):
     path = tmp_path / "x.json"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(InputError, match=rf"x\.json: {said}.*; `cocondenser artifacts verify` .* `cocondenser run"):
+    with pytest.raises(InputError, match=rf"x\.json: {message}.*; `cocondenser artifacts verify` .* `cocondenser run"):
         read_json(path, "a")
 
 
-def test_a_table_is_read_as_it_is(tmp_path):
+def test_a_table_is_read_unchanged(tmp_path):
     path = tmp_path / "x.parquet"
     pq.write_table(ROWS, path)
     assert read_table(path) == ROWS
@@ -56,7 +56,7 @@ def test_a_table_is_read_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut", "overwritten", "pages"])
-def test_a_table_that_is_none(tmp_path, damage):
+def test_a_missing_or_damaged_table_is_reported(tmp_path, damage):
     path: Path = tmp_path / "x.parquet"
     pq.write_table(ROWS, path, compression="zstd", write_page_checksum=True)
     content = path.read_bytes()
@@ -70,7 +70,7 @@ def test_a_table_that_is_none(tmp_path, damage):
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (pa.ArrowCapacityError("too\nlarge"), "cannot be read (too large); `cocondenser artifacts verify` "),
         (pa.ArrowSerializationError("no"), "cannot be read (no); `cocondenser artifacts verify` "),
@@ -80,22 +80,22 @@ def test_a_table_that_is_none(tmp_path, damage):
         (PermissionError(13, "Permission denied"), "permission denied"),
     ],
 )
-def test_what_reading_raises(error: Exception, said: str):
+def test_errors_of_reading_become_input_errors(error: Exception, message: str):
     def read() -> None:
         with input_error_on_read(Path("x")):
             raise error
 
     line = line_of(read)
-    assert line.startswith(f"x: {said}")
-    assert ("artifacts verify" in line) == ("artifacts verify" in said)
+    assert line.startswith(f"x: {message}")
+    assert ("artifacts verify" in line) == ("artifacts verify" in message)
 
 
-def test_what_is_no_fault_of_a_file_goes_through():
+def test_an_error_that_is_not_about_a_file_is_not_caught():
     with pytest.raises(ZeroDivisionError), input_error_on_read(Path("x")):
         raise ZeroDivisionError
 
 
-def test_a_table_of_other_columns(tmp_path):
+def test_a_table_without_the_requested_columns_is_reported(tmp_path):
     path = tmp_path / "x.parquet"
     pq.write_table(ROWS, path)
     assert line_of(lambda: read_table(path, ["a"], [("c", "=", "x")])).startswith(f"{path}: cannot be read (")

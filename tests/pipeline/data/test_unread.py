@@ -1,4 +1,4 @@
-"""Files in a source's folder that no table reads are noticed."""
+"""Files in a source's folder that no table reads are reported."""
 
 import pytest
 from writing import put
@@ -23,7 +23,7 @@ def _table(folder, split="train"):
         (["train.csv", "test.csv"], "train+test", []),
     ],
 )
-def test_huggingface_names_the_files_that_no_table_reads(tmp_path, files, split, expected):
+def test_huggingface_reports_files_that_no_table_reads(tmp_path, files, split, expected):
     for name in (*files, *NO_DATA):
         put(tmp_path / "p", name, *(["id,text", "1,x"] if name.lower().endswith(".csv") else ["{}"]))
     queries = put(tmp_path, "q/train.csv", "id,text", "1,x").parent
@@ -45,7 +45,7 @@ def test_huggingface_names_the_files_that_no_table_reads(tmp_path, files, split,
         (["queries.jsonl"], ["queries.jsonl"]),
     ],
 )
-def test_beir_names_the_files_of_other_names(tmp_path, files, expected):
+def test_beir_reports_files_with_other_names(tmp_path, files, expected):
     for name in (
         "corpus.jsonl",
         *files,
@@ -59,7 +59,7 @@ def test_beir_names_the_files_of_other_names(tmp_path, files, expected):
     assert (source.counts["unnamed_files"], source.examples.get("unnamed_files", [])) == (len(expected), expected)
 
 
-def test_a_link_to_a_file_that_is_read_is_read(tmp_path):
+def test_a_link_to_a_file_that_is_read_counts_as_read(tmp_path):
     path = put(tmp_path, "data/a.csv", "x")
     folder = tmp_path / "linked"
     folder.symlink_to(path.parent)

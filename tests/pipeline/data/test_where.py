@@ -1,4 +1,4 @@
-"""Conditions: exactly the passages that filtering afterwards would leave, and nothing else to be had by them."""
+"""Conditions select exactly the passages that filtering afterwards would keep, and give access to nothing else."""
 
 import math
 import random
@@ -44,7 +44,7 @@ def where(described_collection):
     [
         ("source = 'numpy'", [0]),
         (" SOURCE = 'numpy' AND \"Year\" >= 2000 -- so", [0]),
-        ("source <> 'numpy'", [1, 2, 4]),  # of NULL it is not true, nor is its negation
+        ("source <> 'numpy'", [1, 2, 4]),  # for NULL neither the condition nor its negation is true
         ("not source <> 'numpy'", [0]),
         ("source is null", [3]),
         ("source is distinct from 'numpy'", [1, 2, 3, 4]),
@@ -74,7 +74,7 @@ def where(described_collection):
         ("title = 'Title 3' or passage_id = 'p1'", [1, 3]),
         ("title like '% 4' and source is not null", [4]),
         ("true", [0, 1, 2, 3, 4]),
-        ("open) or (year < 0", [0, 3, 4]),  # brackets that close and open again do no harm
+        ("open) or (year < 0", [0, 3, 4]),  # brackets that close and open again are harmless
         ("year = null", []),
     ],
 )
@@ -199,7 +199,7 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_nothing_but_a_condition_passes(where, tmp_path, attack):
+def test_only_conditions_are_accepted(where, tmp_path, attack):
     secret, out = tmp_path / "secret", tmp_path / "out"
     secret.write_text("numpy")
     with pytest.raises(InputError, match=r"^where: ") as caught:
@@ -209,8 +209,8 @@ def test_nothing_but_a_condition_passes(where, tmp_path, attack):
     assert where("source = 'numpy'") == [0]
 
 
-def test_behind_that_the_database_is_locked(described_collection, tmp_path):
-    """What would happen to a statement that passed for a condition."""
+def test_the_database_itself_is_locked_too(described_collection, tmp_path):
+    """The second line of defence: a statement that is mistaken for a condition fails."""
     import duckdb
 
     database = filter._connect(described_collection)
@@ -239,31 +239,31 @@ def test_behind_that_the_database_is_locked(described_collection, tmp_path):
     assert table.read_bytes() == before
 
 
-def test_every_function_listed_exists():
+def test_all_listed_functions_exist():
     import duckdb
 
-    found = duckdb.sql(
+    functions = duckdb.sql(
         "SELECT function_name, stability FROM duckdb_functions() WHERE function_type = 'scalar'"
     ).fetchall()
-    steady = {name for name, stability in found if stability == "CONSISTENT"}
-    parsed = {"date_part", "nullif"}  # the parser's, or overloaded with others
-    assert set(filter_syntax.FUNCTIONS) | filter_syntax.SIGNS <= steady | parsed
+    consistent = {name for name, stability in functions if stability == "CONSISTENT"}
+    from_parser = {"date_part", "nullif"}  # implemented by the parser, or overloaded
+    assert set(filter_syntax.FUNCTIONS) | filter_syntax.SIGNS <= consistent | from_parser
 
 
-def test_random_conditions_end_in_a_mask_or_in_one_line(where):
-    """Neither a crash nor another exception, whatever the parser makes of it."""
+def test_random_conditions_give_a_mask_or_a_message_of_one_line(where):
+    """Neither a crash nor another exception, whatever the parser accepts."""
     pieces = ["source", "year", "open", "day", "'a'", "1", "(", ")", ",", "=", "<", "and", "or", "not", "is null", "in"]
     pieces += ["between", "like", "lower(", "cast(", "as", "date", "case", "when", "then", "end", "::", "-", "null"]
     pieces += ["interval", "select", "from", "->", "{", "}", ":", ".", "*", '"', "exists", "array", ";", "--", "["]
-    draw = random.Random(1)
-    told: list[str] = []
+    rng = random.Random(1)
+    messages: list[str] = []
     for _ in range(2000):
         try:
-            where(" ".join(draw.choices(pieces, k=draw.randint(1, 12))))
+            where(" ".join(rng.choices(pieces, k=rng.randint(1, 12))))
         except InputError as error:
-            told.append(str(error))
-    assert 1000 < len(told) < 2000
-    assert not [line for line in told if not line.startswith("where: ") or "\n" in line]
+            messages.append(str(error))
+    assert 1000 < len(messages) < 2000
+    assert not [line for line in messages if not line.startswith("where: ") or "\n" in line]
 
 
 def test_a_condition_that_takes_too_long_is_stopped(tmp_path, monkeypatch):
@@ -282,16 +282,16 @@ def test_a_condition_can_be_interrupted(tmp_path):
     described(tmp_path, [{"x": f"{'ab' * 40}{i}"} for i in range(40_000)])
     slow = " or ".join(f"regexp_matches(lower(x), 'a.{{{i}}}c')" for i in range(30, 70))
     where = Where(tmp_path)
-    where.interrupt()  # nothing is under way
+    where.interrupt()  # no query is running
     assert where.rows("x like '%9999'").sum() == 4
     with ThreadPoolExecutor(1) as pool:
-        under_way = pool.submit(where.rows, slow)
+        running = pool.submit(where.rows, slow)
         time.sleep(0.1)
-        begun = time.monotonic()
+        start = time.monotonic()
         where.interrupt()
-        assert time.monotonic() - begun < 1
+        assert time.monotonic() - start < 1
         with pytest.raises(InputError):
-            under_way.result()
+            running.result()
     assert where.rows("x like '%9999'").sum() == 4
 
 
@@ -313,12 +313,12 @@ def test_masks_are_kept_and_cannot_be_changed(described_collection):
     assert again.tolist() == mask.tolist()
 
 
-def test_threads_share_one(described_collection):
+def test_threads_can_share_one_filter(described_collection):
     where = Where(described_collection)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda i: where.rows(f"year = {2018 + i % 5}").tolist(), range(60)))
+        masks = list(pool.map(lambda i: where.rows(f"year = {2018 + i % 5}").tolist(), range(60)))
     expected = [[row["year"] == 2018 + i % 5 for row in ROWS] for i in range(60)]
-    assert found == expected
+    assert masks == expected
 
 
 def test_a_collection_without_further_columns(tmp_path):
@@ -332,7 +332,7 @@ def test_a_collection_without_further_columns(tmp_path):
         where.rows("source = 'numpy'")
 
 
-def test_names_and_places_that_need_quotes(tmp_path):
+def test_columns_and_folders_whose_names_need_quotes(tmp_path):
     folder = tmp_path / "it's [a] *? {b}"
     described(folder, [{"of year": 1, 'a "b"': "x", "select": True, "file_row_number": 3, "größe": 4}])
     where = Where(folder)
@@ -341,7 +341,7 @@ def test_names_and_places_that_need_quotes(tmp_path):
     assert where.rows(expression).tolist() == [True]
 
 
-def test_tables_that_do_not_belong_together_or_are_damaged(tmp_path):
+def test_mismatched_and_damaged_tables_are_refused(tmp_path):
     described(tmp_path / "two", [{"x": 1}, {"x": 2}])
     described(tmp_path / "one", [{"x": 1}])
     table = tmp_path / "one" / "metadata.parquet"
@@ -378,7 +378,7 @@ def literal(value: object) -> str:
 
 @st.composite
 def leaves(draw):
-    """(SQL, its value of a row: True, False or None) of one comparison."""
+    """(SQL of one comparison, function from a row to its value: True, False or None)."""
     name = draw(st.sampled_from(sorted(VALUES)))
     kind = draw(st.sampled_from(["compare", "null", "in", "between", "columns"]))
     values = [draw(VALUES[name]) for _ in range(2)]
@@ -398,25 +398,25 @@ def leaves(draw):
 
 
 def joined(children):
-    """NOT, AND and OR over three values (SQL-92, section 8.12)."""
-    worst = {True: 1.0, None: 0.5, False: 0.0}
-    back = {value: truth for truth, value in worst.items()}
+    """NOT, AND and OR in three-valued logic (SQL-92, section 8.12)."""
+    number_of = {True: 1.0, None: 0.5, False: 0.0}
+    truth_of = {value: truth for truth, value in number_of.items()}
 
     def negated(child):
         sql, truth = child
-        return f"NOT ({sql})", lambda row: back[1 - worst[truth(row)]]
+        return f"NOT ({sql})", lambda row: truth_of[1 - number_of[truth(row)]]
 
     def both(pair):
         (left, first), (right, second), word = pair
         pick = min if word == "AND" else max
-        return f"({left}) {word} ({right})", lambda row: back[pick(worst[first(row)], worst[second(row)])]
+        return f"({left}) {word} ({right})", lambda row: truth_of[pick(number_of[first(row)], number_of[second(row)])]
 
     return children.map(negated) | st.tuples(children, children, st.sampled_from(["AND", "OR"])).map(both)
 
 
 @settings(max_examples=60, deadline=None)
 @given(TABLES, st.lists(st.recursive(leaves(), joined, max_leaves=6), min_size=1, max_size=5))
-def test_as_filtering_afterwards(tmp_path_factory, rows, conditions):
+def test_conditions_match_filtering_afterwards(tmp_path_factory, rows, conditions):
     folder = tmp_path_factory.mktemp("filtered")
     typed = {"text": "a", "whole": 1, "real": 0.5, "yes": True, "day": "2024-01-01"}  # gives each column its type
     rows = [*rows, typed | {"text": "1a"}]
@@ -428,15 +428,15 @@ def test_as_filtering_afterwards(tmp_path_factory, rows, conditions):
             assert where.rows(sql).tolist() == [truth(row) is True for row in rows], sql
 
 
-def test_as_filtering_afterwards_over_row_groups(tmp_path):
-    """More rows than a row group and than DuckDB's vectors hold, with metadata and titles side by side."""
-    draw = random.Random(1)
+def test_conditions_match_filtering_afterwards_over_row_groups(tmp_path):
+    """More rows than a row group or a DuckDB vector holds, with conditions on metadata and titles together."""
+    rng = random.Random(1)
     sources = ["numpy", "scipy", None]
-    rows = [{"source": draw.choice(sources), "number": draw.randrange(100)} for _ in range(20_000)]
+    rows = [{"source": rng.choice(sources), "number": rng.randrange(100)} for _ in range(20_000)]
     described(tmp_path, rows)
     where = Where(tmp_path)
-    found = where.rows("source = 'numpy' and number < 30 and title like '%7'")
+    mask = where.rows("source = 'numpy' and number < 30 and title like '%7'")
     expected = [r["source"] == "numpy" and r["number"] < 30 and i % 10 == 7 for i, r in enumerate(rows)]
-    assert found.tolist() == expected
-    assert math.isclose(found.mean(), 0.01, abs_tol=0.003)
+    assert mask.tolist() == expected
+    assert math.isclose(mask.mean(), 0.01, abs_tol=0.003)
     assert np.flatnonzero(where.rows("doc_id = 'd9999'")).tolist() == [19_998, 19_999]

@@ -1,4 +1,4 @@
-"""How long a text is, and where it is cut, in scripts with spaces and without."""
+"""Length of a text and positions of its cuts, in scripts with and without spaces."""
 
 import random
 from itertools import pairwise
@@ -57,10 +57,10 @@ LETTERS = {
 
 
 @pytest.mark.parametrize("script", LETTERS)
-def test_passages_hold_about_as_much_text_as_in_english(script):
+def test_passages_hold_about_as_much_text_in_every_script(script):
     letters, (comma, end), scale = LETTERS[script]
-    draw = random.Random(1)
-    clause = lambda: "".join(draw.choice(letters) for _ in range(draw.randint(6, 15)))  # noqa: E731
+    rng = random.Random(1)
+    clause = lambda: "".join(rng.choice(letters) for _ in range(rng.randint(6, 15)))  # noqa: E731
     text = "".join(f"{clause()}{comma}{clause()}{end}" for _ in range(100))
     pieces = cut_text(text, 80)
     assert len(pieces) > 4
@@ -79,15 +79,15 @@ def test_a_long_run_is_cut(run):
 
 
 def test_words_cover_the_text_in_order():
-    draw = random.Random(2)
+    rng = random.Random(2)
     kinds = "ab .,-!1 中文字。「」かな กา ่ែាខ្ \n" + "x" * 5
     for _ in range(300):
-        text = "".join(draw.choice(kinds) for _ in range(draw.randint(0, 60)))
-        found = spans(text)
-        assert "".join(text[a:b] for a, b in found) == "".join(text.split())
-        assert all(a < b for a, b in found)
-        assert all(not text[b:c].strip() for (_, b), (c, _) in pairwise(found))
-        assert count(text) == len(found)
+        text = "".join(rng.choice(kinds) for _ in range(rng.randint(0, 60)))
+        word_spans = spans(text)
+        assert "".join(text[a:b] for a, b in word_spans) == "".join(text.split())
+        assert all(a < b for a, b in word_spans)
+        assert all(not text[b:c].strip() for (_, b), (c, _) in pairwise(word_spans))
+        assert count(text) == len(word_spans)
 
 
 def test_ends_of_sentences():
@@ -122,22 +122,22 @@ def test_sentences_end_in_every_script(script, between):
         ends = [end.end() for end in pattern.finditer(text)]
         assert ends == [len(one), len(one + between + two), len(text)]
     if between:  # cuts lie at the start of a word
-        found = [end for start, end in spans(text) if ends_sentence(text, start, end)]
-        assert {len(one), len(one + between + two)} <= set(found)
+        word_ends = [end for start, end in spans(text) if ends_sentence(text, start, end)]
+        assert {len(one), len(one + between + two)} <= set(word_ends)
 
 
 @pytest.mark.parametrize("text", ["１．はじめに", "約３．５キロ", "v1.2 of it", "Ա՞, և", "a; b، c؛ d၊ e፣ f፤"])
-def test_no_sentence_ends_there(text):
+def test_punctuation_that_does_not_end_a_sentence(text):
     assert not [*questions.SENTENCE_END.finditer(text), *tokens.SENTENCE_END.finditer(text)]
     assert not any(ends_sentence(text, *span) for span in spans(text))
 
 
 @pytest.mark.parametrize(
-    ("text", "nothing"),
+    ("text", "expected"),
     [("", True), (" \u200b\u2060\n", True), ("\x01\x7f\ufeff", True), ("\u200b.", False), ("ก", False), ("🙂", False)],
 )
-def test_blank(text, nothing):
-    assert blank(text) is nothing
+def test_blank(text, expected):
+    assert blank(text) is expected
 
 
 @pytest.mark.parametrize(("text", "share"), [("", 0.0), ("plain ü", 0.0), ("ไทย", 1.0), ("ab กข", 0.5), ("中文", 0.0)])
