@@ -35,9 +35,9 @@ def test_shards_hold_all_passages_in_order(world, work, inline):
     done = work()
     metrics = encode(CONFIG, ENCODER, world.tokens, world.checkpoint, done)
     shards = read(done.out)
-    written = json.loads((done.out / "embeddings.json").read_text())
-    assert (written["dim"], written["pooling"]) == (16, "cls")
-    assert [shard["rows"] for shard in written["shards"]] == [len(shard) for shard in shards]
+    metadata = json.loads((done.out / "embeddings.json").read_text())
+    assert (metadata["dim"], metadata["pooling"]) == (16, "cls")
+    assert [shard["rows"] for shard in metadata["shards"]] == [len(shard) for shard in shards]
     assert len(shards) > 3
     assert max(len(shard) for shard in shards) <= 32
     assert shards[0].dtype == np.float16
@@ -56,32 +56,32 @@ def test_shards_hold_all_passages_in_order(world, work, inline):
 
 
 def test_workers_do_not_change_a_byte(world, work, inline):
-    said = []
-    one, three = work("one"), work("three", workers=3, progress=lambda *a: said.append(a))
+    reports = []
+    one, three = work("one"), work("three", workers=3, progress=lambda *a: reports.append(a))
     for each in (one, three):
         encode(CONFIG, ENCODER, world.tokens, world.checkpoint, each)
     for path in one.out.iterdir():
         assert path.read_bytes() == (three.out / path.name).read_bytes()
-    assert said[-1][:3] == (120, 120, "passages")
+    assert reports[-1][:3] == (120, 120, "passages")
 
 
-def test_workers_may_end_between_two_looks_at_them(monkeypatch):
-    """Whoever asks whether a fork lives finds it ended from then on."""
+def test_workers_may_end_between_two_checks_of_them(monkeypatch):
+    """Each fork ends right after the first check whether it is alive."""
     import multiprocessing
 
     from pipeline.runtime.shards import fork as run_forks
 
-    lives = multiprocessing.process.BaseProcess.is_alive
+    check = multiprocessing.process.BaseProcess.is_alive
 
-    def ends_after(fork):
-        alive = lives(fork)
+    def ends_after_check(fork):
+        alive = check(fork)
         fork.join()
         return alive
 
-    monkeypatch.setattr(multiprocessing.process.BaseProcess, "is_alive", ends_after)
-    said = []
-    run_forks(lambda number, tick: tick(1), [5, 6, 7], 2, 1, 4, "passages", lambda *a: said.append(a))
-    assert said[-1] == (4, 4, "passages")
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "is_alive", ends_after_check)
+    reports = []
+    run_forks(lambda number, tick: tick(1), [5, 6, 7], 2, 1, 4, "passages", lambda *a: reports.append(a))
+    assert reports[-1] == (4, 4, "passages")
 
 
 def test_finished_shards_are_kept(world, work, inline):
@@ -89,21 +89,21 @@ def test_finished_shards_are_kept(world, work, inline):
     encode(CONFIG, ENCODER, world.tokens, world.checkpoint, first)
     kept = second.checkpoints / "shards"
     kept.mkdir()
-    made = read(first.out)
-    marked = np.full_like(made[1], 7)
+    shards = read(first.out)
+    marked = np.full_like(shards[1], 7)
     np.save(kept / "shard-00001.npy", marked)
     (kept / "shard-00002.part").write_bytes(b"cut off")
     encode(CONFIG, ENCODER, world.tokens, world.checkpoint, second)
     np.testing.assert_array_equal(read(second.out)[1], marked)
-    for i in (0, *range(2, len(made))):
+    for i in (0, *range(2, len(shards))):
         assert (first.out / f"shard-0000{i}.npy").read_bytes() == (second.out / f"shard-0000{i}.npy").read_bytes()
 
 
 def with_documents(tokens: Path, target: Path, documents: list[int]) -> Path:
-    """The tokens of `documents` alone, in that order; -1: the second one, its words backwards."""
-    made = Tokens.open(tokens)
+    """Only the tokens of `documents`, in that order. -1 is the second document with its words reversed."""
+    source = Tokens.open(tokens)
     shutil.copytree(tokens, target)
-    for name, texts in (("passages", made.passages), ("titles", made.titles)):
+    for name, texts in (("passages", source.passages), ("titles", source.titles)):
         ids = [texts[abs(2 * d) + part][:: -1 if d < 0 else 1] for d in documents for part in range(2)]
         np.save(target / name / "tokens.npy", np.concatenate(ids))
         np.save(target / name / "offsets.npy", np.cumsum([0, *map(len, ids)]))
@@ -121,53 +121,53 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_of_a_changed_collection_only_the_changed_shards_are_encoded(edit, world, work, inline, tmp_path):
+def test_only_the_changed_shards_of_a_changed_collection_are_encoded(edit, world, work, inline, tmp_path):
     before, fresh, after = work("before"), work("fresh"), work("after")
     encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
     tokens = with_documents(world.tokens, tmp_path / "tokens", EDITS[edit])
     encode(SMALL, ENCODER, tokens, world.checkpoint, fresh)
-    said = []
-    again = replace(after, earlier=[tmp_path / "absent", before.out], progress=lambda *a: said.append(a))
+    reports = []
+    again = replace(after, earlier=[tmp_path / "absent", before.out], progress=lambda *a: reports.append(a))
     metrics = encode(SMALL, ENCODER, tokens, world.checkpoint, again)
     assert metrics["shards"] > 25
     assert metrics["shards"] - 4 <= metrics["shards_reused"] < metrics["shards"]
-    assert said[0][0] > 0.8 * metrics["passages"]  # already done when the encoding begins
+    assert reports[0][0] > 0.8 * metrics["passages"]  # already finished when the encoding starts
     names = sorted(path.name for path in fresh.out.iterdir())
     assert sorted(path.name for path in after.out.iterdir()) == names
     for name in names:
         assert (after.out / name).read_bytes() == (fresh.out / name).read_bytes()
 
 
-def test_shards_are_taken_over_and_not_built_again_unless_damaged(world, work, inline):
+def test_undamaged_shards_are_reused_and_not_encoded_again(world, work, inline):
     before, after = work("before"), work("after")
     encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
-    listed = json.loads((before.out / "embeddings.json").read_text())
-    made = read(before.out)
-    marked = np.full_like(made[1], 7)
+    metadata = json.loads((before.out / "embeddings.json").read_text())
+    shards = read(before.out)
+    marked = np.full_like(shards[1], 7)
     for number in (1, 2):
-        np.save(before.out / f"shard-0000{number}.npy", np.full_like(made[number], 7))
-    listed["shards"][1]["sha256"] = hashlib.sha256((before.out / "shard-00001.npy").read_bytes()).hexdigest()
-    (before.out / "embeddings.json").write_text(json.dumps(listed))
+        np.save(before.out / f"shard-0000{number}.npy", np.full_like(shards[number], 7))
+    metadata["shards"][1]["sha256"] = hashlib.sha256((before.out / "shard-00001.npy").read_bytes()).hexdigest()
+    (before.out / "embeddings.json").write_text(json.dumps(metadata))
     (before.out / "shard-00003.npy").unlink()
     metrics = encode(SMALL, ENCODER, world.tokens, world.checkpoint, replace(after, earlier=[before.out]))
     assert metrics["shards_reused"] == metrics["shards"] - 2
     np.testing.assert_array_equal(read(after.out)[1], marked)
-    np.testing.assert_array_equal(read(after.out)[2], made[2])
-    np.testing.assert_array_equal(read(after.out)[3], made[3])
+    np.testing.assert_array_equal(read(after.out)[2], shards[2])
+    np.testing.assert_array_equal(read(after.out)[3], shards[3])
 
 
 def test_a_resumed_run_copies_no_shard_again(world, work, inline):
     before, after = work("before"), work("after")
     encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
     first = encode(SMALL, ENCODER, world.tokens, world.checkpoint, replace(after, earlier=[before.out]))
-    there = {path.name: path.stat().st_ino for path in (after.checkpoints / "shards").iterdir()}
+    inodes = {path.name: path.stat().st_ino for path in (after.checkpoints / "shards").iterdir()}
     shutil.rmtree(after.out)
     after.out.mkdir()
     assert encode(SMALL, ENCODER, world.tokens, world.checkpoint, replace(after, earlier=[before.out])) == first
-    assert {path.name: path.stat().st_ino for path in (after.checkpoints / "shards").iterdir()} == there
+    assert {path.name: path.stat().st_ino for path in (after.checkpoints / "shards").iterdir()} == inodes
 
 
-def test_another_model_or_another_form_takes_no_shard_over(world, work, inline, tmp_path):
+def test_another_model_or_another_form_reuses_no_shard(world, work, inline, tmp_path):
     before = work("before")
     encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
     longer = SMALL.model_copy(update={"passage_tokens": 41})
@@ -184,12 +184,12 @@ def test_another_model_or_another_form_takes_no_shard_over(world, work, inline, 
         assert encode(config, form, world.tokens, checkpoint, again)["shards_reused"] == 0
 
 
-def test_an_adopted_models_vectors_are_those_that_it_had(world, work, inline):
-    """Else an update would encode everything."""
-    ready, before, after = work("ready"), work("before"), work("after")
-    adopt(AdoptConfig(checkpoint=world.checkpoint, pooling="mean", normalise=True), world.checkpoint, ready)
+def test_an_adopted_model_reuses_its_earlier_shards(world, work, inline):
+    """Otherwise an update would encode everything again."""
+    adopted, before, after = work("ready"), work("before"), work("after")
+    adopt(AdoptConfig(checkpoint=world.checkpoint, pooling="mean", normalise=True), world.checkpoint, adopted)
     encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
-    metrics = encode(SMALL, ENCODER, world.tokens, ready.out, replace(after, earlier=[before.out]))
+    metrics = encode(SMALL, ENCODER, world.tokens, adopted.out, replace(after, earlier=[before.out]))
     assert metrics["shards_reused"] == metrics["shards"]
 
 
@@ -203,19 +203,19 @@ def test_vectors_beyond_float16_are_an_error(world, work, inline, tmp_path):
 
 
 @pytest.mark.gpu
-def test_a_gpu_gives_the_cpus_vectors(world, work):
+def test_a_gpu_gives_the_same_vectors_as_a_cpu(world, work):
     vectors = []
     for device in ("cpu", "cuda"):
         done = work(device, device=device)
         encode(CONFIG, ENCODER, world.tokens, world.checkpoint, done)
         vectors.append(np.concatenate(read(done.out)).astype(float))
-    ours, theirs = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in vectors)
-    assert (ours * theirs).sum(axis=1).min() > 0.99  # bfloat16
+    cpu, gpu = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in vectors)
+    assert (cpu * gpu).sum(axis=1).min() > 0.99  # bfloat16
 
 
 @pytest.mark.slow
 def test_encoding_resumes_after_kill_9(world, work):
-    """A run killed midway and started again gives the same bytes; what it had finished is not done again."""
+    """A run that is killed midway and started again gives the same bytes and does not repeat finished shards."""
     whole, killed = work("whole"), work("killed", workers=2)
     settings = EncodeConfig(passage_tokens=40, shard_passages=2)
     encode(settings, ENCODER, world.tokens, world.checkpoint, whole)
@@ -243,27 +243,27 @@ def test_encoding_resumes_after_kill_9(world, work):
     encode(settings, ENCODER, world.tokens, world.checkpoint, killed)
     for path in whole.out.iterdir():
         assert path.read_bytes() == (killed.out / path.name).read_bytes()
-    for name, written in kept.items():
-        assert os.stat(killed.out / name).st_mtime_ns == written
+    for name, modified in kept.items():
+        assert os.stat(killed.out / name).st_mtime_ns == modified
 
 
 def test_nodes_that_wait_for_a_training_do_not_encode(world, work, monkeypatch):
-    asked = []
+    torchruns = []
 
-    class Told(Exception):
+    class Launched(Exception):
         pass
 
     def launch(function, arguments, machine, progress, checkpoints, kept=0):
-        asked.append(machine.torchrun)
-        raise Told
+        torchruns.append(machine.torchrun)
+        raise Launched
 
     monkeypatch.setattr("pipeline.runtime.launch.launch", launch)
-    with pytest.raises(Told):
+    with pytest.raises(Launched):
         encode(CONFIG, ENCODER, world.tokens, world.checkpoint, work(torchrun=["--nnodes=2"]))
-    assert asked == [[]]
+    assert torchruns == [[]]
 
 
-def test_a_kill_as_the_shards_are_put_together_loses_none(world, work, inline, monkeypatch):
+def test_a_kill_while_shards_are_assembled_loses_no_shard(world, work, inline, monkeypatch):
     done = work()
 
     def killed(path):
@@ -278,11 +278,11 @@ def test_a_kill_as_the_shards_are_put_together_loses_none(world, work, inline, m
             encode(CONFIG, ENCODER, world.tokens, world.checkpoint, done)
     shutil.rmtree(done.out)
     done.out.mkdir()
-    monkeypatch.setattr("pipeline.modeling.biencoder.encode_rows", lambda *given: pytest.fail("encoded again"))
+    monkeypatch.setattr("pipeline.modeling.biencoder.encode_rows", lambda *arguments: pytest.fail("encoded again"))
     assert encode(CONFIG, ENCODER, world.tokens, world.checkpoint, done)["passages"] == 120
 
 
-def test_how_questions_are_read_is_of_no_matter_to_a_shard(world, work, inline):
+def test_shards_do_not_depend_on_the_settings_of_questions(world, work, inline):
     before, after = work("before"), work("after")
     encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
     other = ENCODER.model_copy(update={"question_tokens": ENCODER.question_tokens + 1})
@@ -290,8 +290,8 @@ def test_how_questions_are_read_is_of_no_matter_to_a_shard(world, work, inline):
     assert metrics["shards_reused"] == metrics["shards"]
 
 
-def test_cutting_a_large_collection_takes_no_memory():
-    """All places of 400,000 passages as Python's integers would take 32 MB."""
+def test_cutting_a_large_collection_needs_little_memory():
+    """The positions of 400,000 passages as Python integers would take 32 MB."""
     offsets = np.arange(400_001, dtype=np.int64)
     texts = Ragged(np.zeros(400_000, np.uint16), offsets, np.zeros(0, bool), None)
     tokens = Tokens(texts, texts, texts, np.zeros(1, np.int64), FORM.specials)

@@ -37,7 +37,7 @@ def write_texts(folder: Path, texts: int) -> None:
 
 @pytest.mark.slow
 def test_memory_is_bounded_by_a_shard(world, write_model, tmp_path: Path) -> None:
-    """250,000 more passages have 61 MiB of vectors; what is read of a mapped file counts too, 4 MiB."""
+    """250,000 more passages have 61 MiB of vectors. The pages read from a mapped file count too: 4 MiB."""
     write_model(tmp_path / "model", tmp_path / "tokenizer", dimension=128)
     megabytes = []
     for passages in (50_000, 300_000):
@@ -48,8 +48,8 @@ def test_memory_is_bounded_by_a_shard(world, write_model, tmp_path: Path) -> Non
         (out := tmp_path / str(passages) / "out").mkdir()
         code = f"import sys; sys.path.insert(0, {str(SUPPORT)!r})\n{MEASURED}"
         command = [sys.executable, "-c", code, *map(str, (tokens, tmp_path / "model", out, SHARD))]
-        ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=SUPPORT.parents[1])
-        megabytes.append(json.loads(ended.stdout))
-    (own, children), (own_more, children_more) = megabytes
-    assert own_more - own < 24
+        process = subprocess.run(command, capture_output=True, text=True, check=True, cwd=SUPPORT.parents[1])
+        megabytes.append(json.loads(process.stdout))
+    (parent, children), (parent_more, children_more) = megabytes
+    assert parent_more - parent < 24
     assert children_more - children < 24

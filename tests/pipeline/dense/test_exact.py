@@ -1,4 +1,4 @@
-"""Exact search: its lists, and that nothing but the vectors decides them."""
+"""Exact search: its lists are exact and depend only on the vectors."""
 
 import tracemalloc
 
@@ -6,7 +6,7 @@ import faiss
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import strategies as st
 from vectors import data, longest, reference
 
 from pipeline.dense import exact
@@ -15,42 +15,42 @@ from pipeline.dense.rescore import best_k, error_bound, rescore
 from pipeline.errors import InputError
 
 
-@pytest.mark.parametrize("questions", [1, 2, 3, 40])
-def test_lists_are_the_exact_ones(questions):
-    asked, vectors = data(q=questions)
+@pytest.mark.parametrize("number", [1, 2, 3, 40])
+def test_lists_are_exact(number):
+    questions, vectors = data(q=number)
     for k in (1, 7, 100):
-        rows, scores = exact_top_k(asked, vectors, k, longest(vectors))
-        expected_rows, expected_scores = reference(asked, vectors, k)
+        rows, scores = exact_top_k(questions, vectors, k, longest(vectors))
+        expected_rows, expected_scores = reference(questions, vectors, k)
         np.testing.assert_array_equal(rows, expected_rows)
         np.testing.assert_array_equal(scores, expected_scores)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=some.integers(0, 1000),
-    passages=some.integers(1, 900),
-    k=some.integers(1, 60),
-    block=some.integers(1, 1000),
-    batch=some.integers(1, 12),
-    halves=some.booleans(),
-    grid=some.booleans(),
+    seed=st.integers(0, 1000),
+    passages=st.integers(1, 900),
+    k=st.integers(1, 60),
+    block=st.integers(1, 1000),
+    batch=st.integers(1, 12),
+    halves=st.booleans(),
+    grid=st.booleans(),
 )
 def test_batches_blocks_and_types_do_not_change_a_byte(seed, passages, k, block, batch, halves, grid):
-    """`grid`: vectors of few whole numbers, so that most scores are equal."""
+    """`grid`: vectors of few distinct integers, so that most scores are equal."""
     questions, vectors = data(n=passages, q=12, dimension=5, seed=seed)
     if grid:
         questions, vectors = np.rint(questions), np.rint(vectors)
     expected = reference(questions, vectors, k)
-    held = vectors.astype(np.float16) if halves else vectors
+    stored = vectors.astype(np.float16) if halves else vectors
     for start in range(0, 12, batch):
-        found = exact_top_k(questions[start : start + batch], held, k, longest(vectors), block=block)
-        for one, whole in zip(found, expected, strict=True):
+        lists = exact_top_k(questions[start : start + batch], stored, k, longest(vectors), block=block)
+        for one, whole in zip(lists, expected, strict=True):
             np.testing.assert_array_equal(one, whole[start : start + batch])
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=some.integers(0, 1000), share=some.sampled_from([0.0, 0.002, 0.3, 1.0]), block=some.integers(1, 1000))
-def test_a_filtered_list_is_the_full_one_filtered(seed, share, block):
+@given(seed=st.integers(0, 1000), share=st.sampled_from([0.0, 0.002, 0.3, 1.0]), block=st.integers(1, 1000))
+def test_a_filtered_list_is_the_filtered_full_list(seed, share, block):
     questions, vectors = data(n=800, q=5, dimension=6, seed=seed)
     allowed = np.random.default_rng(seed).random(800) < share
     rows, scores = exact_top_k(questions, vectors, 20, longest(vectors), rows_A=np.flatnonzero(allowed), block=block)
@@ -61,16 +61,16 @@ def test_a_filtered_list_is_the_full_one_filtered(seed, share, block):
         np.testing.assert_array_equal(scores[q], every_score[q][kept][:20])
 
 
-def test_vectors_that_begin_anywhere_in_memory_are_read_in_place():
-    """As those of a flat index's file: NumPy would copy them all at each call."""
+def test_unaligned_vectors_give_the_same_lists():
+    """The vectors in the file of a flat index are not aligned. NumPy would copy all of them at each call."""
     questions, vectors = data(n=3000, q=6)
     memory = np.zeros(vectors.nbytes + 1, np.uint8)
-    askew = memory[1:].view(np.float32).reshape(vectors.shape)
-    askew[:] = vectors
-    assert not askew.flags.aligned
+    unaligned = memory[1:].view(np.float32).reshape(vectors.shape)
+    unaligned[:] = vectors
+    assert not unaligned.flags.aligned
     for rows_A in (None, np.arange(0, 3000, 2)):
-        found = exact_top_k(questions, askew, 9, longest(vectors), rows_A=rows_A)
-        np.testing.assert_array_equal(found, exact_top_k(questions, vectors, 9, longest(vectors), rows_A=rows_A))
+        lists = exact_top_k(questions, unaligned, 9, longest(vectors), rows_A=rows_A)
+        np.testing.assert_array_equal(lists, exact_top_k(questions, vectors, 9, longest(vectors), rows_A=rows_A))
 
 
 def test_more_equal_passages_than_candidates():
@@ -86,25 +86,25 @@ def test_more_equal_passages_than_candidates():
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_passages_in_order_of_their_scores(order):
-    """The floor is of no use where each block is better than all before."""
+    """The floor excludes nothing if each block is better than all earlier blocks."""
     questions, vectors = data(n=3000, q=6)
     questions[:] = questions[0]
     vectors = vectors[np.argsort(vectors @ questions[0])[::order]]
-    found = exact_top_k(questions, vectors, 9, longest(vectors), block=500)
-    np.testing.assert_array_equal(found[0], reference(questions, vectors, 9)[0])
+    lists = exact_top_k(questions, vectors, 9, longest(vectors), block=500)
+    np.testing.assert_array_equal(lists[0], reference(questions, vectors, 9)[0])
 
 
 def test_threads_do_not_change_a_byte():
     from threadpoolctl import threadpool_limits
 
     questions, vectors = data(n=20_000, q=64, dimension=96)
-    found = []
+    results = []
     for threads in (1, 2, 3):
         with threadpool_limits(threads):
-            found.append(exact_top_k(questions, vectors, 30, longest(vectors)))
-    for other in found[1:]:
-        np.testing.assert_array_equal(other[0], found[0][0])
-        np.testing.assert_array_equal(other[1], found[0][1])
+            results.append(exact_top_k(questions, vectors, 30, longest(vectors)))
+    for other in results[1:]:
+        np.testing.assert_array_equal(other[0], results[0][0])
+        np.testing.assert_array_equal(other[1], results[0][1])
 
 
 def by_faiss(questions, block, width, device):
@@ -113,22 +113,22 @@ def by_faiss(questions, block, width, device):
 
 @pytest.mark.parametrize("block", [0, 700, 11])
 @pytest.mark.parametrize("find", [exact._torch, by_faiss])
-def test_what_gpus_do_finds_the_same(monkeypatch, find, block):
-    """Both searches of GPUs, run on the CPU."""
+def test_gpu_searches_find_the_same_lists(monkeypatch, find, block):
+    """Both GPU searches, run on the CPU."""
     questions, vectors = data(seed=4)
     monkeypatch.setattr(exact, "_gpu_memory", lambda: None)
     monkeypatch.setattr(exact, "_torch", lambda q, p, width, device: find(q, p, width, "cpu"))
-    found = exact_top_k(questions, vectors, 20, longest(vectors), "cuda", block=block)
+    lists = exact_top_k(questions, vectors, 20, longest(vectors), "cuda", block=block)
     expected = reference(questions, vectors, 20)
-    np.testing.assert_array_equal(found[0], expected[0])
-    np.testing.assert_array_equal(found[1], expected[1])
+    np.testing.assert_array_equal(lists[0], expected[0])
+    np.testing.assert_array_equal(lists[1], expected[1])
 
 
 def test_faiss_on_a_gpu_gets_no_request_beyond_its_limit(monkeypatch):
-    asked = []
+    widths = []
 
     def find(questions, block, width, device):
-        asked.append(width)
+        widths.append(width)
         return by_faiss(questions, block, width, device)
 
     monkeypatch.setattr(exact, "_gpu_memory", lambda: "a GPU")
@@ -138,29 +138,29 @@ def test_faiss_on_a_gpu_gets_no_request_beyond_its_limit(monkeypatch):
     for k in (100, 3000):
         rows, _ = exact_top_k(questions, vectors, k, longest(vectors), "cuda")
         np.testing.assert_array_equal(rows, reference(questions, vectors, k)[0])
-    assert asked
-    assert max(asked) <= exact.MOST_FAISS
+    assert widths
+    assert max(widths) <= exact.MOST_FAISS
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("k", [100, 3000])
-def test_a_gpu_finds_the_same(k):
+def test_a_gpu_finds_the_same_lists(k):
     import torch
 
-    torch.set_float32_matmul_precision("high")  # which would err beyond the bound
+    torch.set_float32_matmul_precision("high")  # its rounding errors would exceed the bound
     questions, vectors = data(n=50_000, q=300, dimension=128)
-    found = exact_top_k(questions, vectors, k, longest(vectors), "cuda", block=7000)
+    lists = exact_top_k(questions, vectors, k, longest(vectors), "cuda", block=7000)
     assert torch.get_float32_matmul_precision() == "high"
     torch.set_float32_matmul_precision("highest")
     expected = exact_top_k(questions, vectors, k, longest(vectors))
-    np.testing.assert_array_equal(found[0], expected[0])
-    np.testing.assert_array_equal(found[1], expected[1])
+    np.testing.assert_array_equal(lists[0], expected[0])
+    np.testing.assert_array_equal(lists[1], expected[1])
 
 
 def test_rounding_stays_within_its_bound():
     questions, vectors = data(dimension=768, n=2000)
-    exactly = rescore(questions, np.tile(np.arange(2000), (len(questions), 1)), vectors)
-    difference = np.abs(exactly.astype(np.float64) - (questions @ vectors.T).astype(np.float64)).max(1)
+    exact_scores = rescore(questions, np.tile(np.arange(2000), (len(questions), 1)), vectors)
+    difference = np.abs(exact_scores.astype(np.float64) - (questions @ vectors.T).astype(np.float64)).max(1)
     assert (difference < error_bound(questions, longest(vectors))).all()
 
 
@@ -168,12 +168,12 @@ def test_rounding_stays_within_its_bound():
 def test_ties_follow_passage_order(shift):
     rows = np.array([[9, 3, 5, 1], [2, 4, 1, 8]])
     scores = np.array([[1, 2, 1, 1], [-0.0, 0.0, -np.inf, -3]], dtype=np.float32) * np.float32(1 + shift)
-    kept, of = best_k(rows, scores, 3)
-    assert kept.tolist() == [[3, 1, 5], [2, 4, 8]]
-    assert of.tolist() == [[scores[0, 1], scores[0, 0], scores[0, 0]], [0, 0, scores[1, 3]]]
+    kept_rows, kept_scores = best_k(rows, scores, 3)
+    assert kept_rows.tolist() == [[3, 1, 5], [2, 4, 8]]
+    assert kept_scores.tolist() == [[scores[0, 1], scores[0, 0], scores[0, 0]], [0, 0, scores[1, 3]]]
 
 
-def test_more_hits_requested_than_there_are():
+def test_more_hits_are_requested_than_passages_exist():
     questions, vectors = data(n=6)
     rows, scores = exact_top_k(questions, vectors, 100, longest(vectors))
     assert rows.shape == scores.shape == (40, 6)
@@ -189,7 +189,7 @@ def test_questions_that_are_not_finite_are_refused(value):
 
 @pytest.mark.slow
 def test_private_memory_does_not_grow_with_the_passages(tmp_path):
-    """Of a search in a mapped file: eight times the passages, about the same RssAnon at its highest."""
+    """A search in a mapped file with eight times the passages has about the same peak of RssAnon."""
     peaks = []
     for passages in (100_000, 800_000):
         vectors = np.memmap(tmp_path / f"{passages}", np.float32, "w+", shape=(passages, 128))
@@ -206,7 +206,7 @@ import numpy as np
 from pipeline.dense import exact
 from pipeline.dense.exact import exact_top_k
 
-exact.COPIED["cpu"] = 1 << 20  # so that both collections are of several blocks
+exact.COPIED["cpu"] = 1 << 20  # so that both collections have several blocks
 
 def anonymous():
     with open("/proc/self/status") as file:
@@ -233,7 +233,7 @@ print(peak - before)
 
 
 def peak_of_search(path, passages):
-    """Megabytes of private memory above what the process held before."""
+    """Peak of private memory in megabytes, minus the memory in use before the search."""
     import subprocess
     import sys
 
@@ -241,8 +241,8 @@ def peak_of_search(path, passages):
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def test_a_collapsed_encoder_takes_no_more_memory():
-    """All passages are equal, and so are all scores: candidates never suffice."""
+def test_a_collapsed_encoder_needs_no_more_memory():
+    """All passages and all scores are equal, so candidates never suffice."""
     vectors = np.ones((20_000, 16), np.float32)
     questions = np.random.default_rng(0).normal(size=(256, 16)).astype(np.float32)
     tracemalloc.start()

@@ -22,11 +22,11 @@ from pipeline.export.files import index_files
 
 N, D, K = 10_300, 16, 20
 LEAST = {"hnsw": 0.9, "ivf": 0.4, "ivfpq": 0.4, "int8": 0.99, "binary": 0.2}
-"""Recall of the exact list's first 20, so that a search which finds by chance alone fails."""
+"""Lowest accepted recall of the exact list's first 20. A search that finds passages only by chance fails."""
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory):
+def inputs(tmp_path_factory):
     """(questions, passages, collection, embeddings)."""
     questions, vectors = data(n=N, q=30, dimension=D, seed=9)
     folder = tmp_path_factory.mktemp("given")
@@ -34,18 +34,18 @@ def given(tmp_path_factory):
 
 
 @pytest.fixture
-def make(given, work, inline):
+def make(inputs, work, inline):
     """make("hnsw", name, **fields of IndexConfig): (folder, metrics)."""
 
-    def build(kind, name="index", embeddings=given[3], **changes):
+    def build(kind, name="index", embeddings=inputs[3], **changes):
         done = work(name)
-        return done.out, index(FLAT.model_copy(update={"kind": kind, **changes}), given[2], embeddings, done)
+        return done.out, index(FLAT.model_copy(update={"kind": kind, **changes}), inputs[2], embeddings, done)
 
     return build
 
 
 @pytest.fixture(scope="module")
-def built(given, tmp_path_factory):
+def built(inputs, tmp_path_factory):
     """An index of each kind."""
     from machines import make_machine
 
@@ -57,7 +57,7 @@ def built(given, tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("pipeline.runtime.launch.launch", in_this_process)
             work = Work(folder, rest, make_machine(), silent)
-            index(FLAT.model_copy(update={"kind": kind}), given[2], given[3], work)
+            index(FLAT.model_copy(update={"kind": kind}), inputs[2], inputs[3], work)
         folders[kind] = folder
     return folders
 
@@ -67,13 +67,18 @@ def in_this_process(function, arguments, machine, progress, checkpoints):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_folder_holds(given, built, kind):
-    folder, vectors = built[kind], given[1]
+def test_files_and_description_of_an_index(inputs, built, kind):
+    folder, vectors = built[kind], inputs[1]
     names = {"index", "docid", "index.json"} | ({"vectors.npy"} if kind != "flat" else set())
     assert {path.name for path in folder.iterdir()} == names
-    said = json.loads((folder / "index.json").read_text())
-    assert (said["kind"], said["passages"], said["dimension"], said["model"]) == (kind, N, D, "a model")
-    assert said["longest"] == pytest.approx(np.linalg.norm(vectors, axis=1).max(), rel=1e-7)
+    description = json.loads((folder / "index.json").read_text())
+    assert (description["kind"], description["passages"], description["dimension"], description["model"]) == (
+        kind,
+        N,
+        D,
+        "a model",
+    )
+    assert description["longest"] == pytest.approx(np.linalg.norm(vectors, axis=1).max(), rel=1e-7)
     assert (folder / "docid").read_text().splitlines() == [f"p{n}" for n in range(N)]
     opened = open_index(folder)
     np.testing.assert_array_equal(opened.vectors_ND.astype(np.float32), vectors)
@@ -81,16 +86,16 @@ def test_what_the_folder_holds(given, built, kind):
     assert (loaded.ntotal, loaded.d) == (N, D)
 
 
-def test_a_flat_index_is_what_faiss_writes(given, built, tmp_path):
+def test_a_flat_index_is_what_faiss_writes(inputs, built, tmp_path):
     plain = faiss.IndexFlatIP(D)
-    plain.add(given[1])
+    plain.add(inputs[1])
     faiss.write_index(plain, str(tmp_path / "plain"))
     assert (built["flat"] / "index").read_bytes() == (tmp_path / "plain").read_bytes()
-    np.testing.assert_array_equal(read_flat(built["flat"] / "index"), given[1])
+    np.testing.assert_array_equal(read_flat(built["flat"] / "index"), inputs[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_equal_inputs_equal_bytes(built, make, kind):
+def test_equal_inputs_give_equal_bytes(built, make, kind):
     again, metrics = make(kind)
     for path in built[kind].iterdir():
         assert path.read_bytes() == (again / path.name).read_bytes(), path.name
@@ -100,8 +105,8 @@ def test_equal_inputs_equal_bytes(built, make, kind):
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf", "ivfpq", "int8", "binary"])
-def test_a_build_that_was_killed_ends_with_the_same_bytes(built, make, work, monkeypatch, kind):
-    """Blocks of 3,000; a checkpoint after each; killed in the third."""
+def test_a_killed_build_resumes_and_gives_the_same_bytes(built, make, work, monkeypatch, kind):
+    """Blocks of 3,000 passages, with a checkpoint after each. The build is killed in the third block."""
     monkeypatch.setattr(index_stage, "BLOCK", 3000)
     whole, _ = make(kind, "whole")
     arguments = {
@@ -126,8 +131,8 @@ def test_a_build_that_was_killed_ends_with_the_same_bytes(built, make, work, mon
 @pytest.mark.parametrize(
     "damage", ["cut", "changed", "empty", "of no digest", "of another's digest", "of a damaged digest"]
 )
-def test_a_damaged_checkpoint_is_not_gone_on_from(built, work, monkeypatch, damage):
-    """FAISS reads a file with a changed vector without a word."""
+def test_a_build_does_not_resume_from_a_damaged_checkpoint(built, work, monkeypatch, damage):
+    """FAISS reads a file with a changed vector without an error."""
     monkeypatch.setattr(index_stage, "BLOCK", 3000)
     arguments = {
         "config": FLAT.model_copy(update={"kind": "int8"}).model_dump(),
@@ -156,28 +161,28 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(built, work, monkeypatch, dama
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf", "ivfpq"])
-def test_the_seed_counts(built, make, kind):
+def test_the_seed_changes_the_index(built, make, kind):
     other, _ = make(kind, seed=6)
     assert (other / "index").read_bytes() != (built[kind] / "index").read_bytes()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lists_are_rescored_and_sorted(given, built, kind):
-    questions, vectors, *_ = given
+def test_lists_are_rescored_and_sorted(inputs, built, kind):
+    questions, vectors, *_ = inputs
     rows, scores = top_k(questions, open_index(built[kind]), K, EFFORT)
     np.testing.assert_array_equal(scores, rescore(questions, rows, vectors))
     order = np.lexsort((rows, -scores), axis=1)
     np.testing.assert_array_equal(order, np.broadcast_to(np.arange(K), order.shape))
     assert all(len({*row}) == K for row in rows.tolist())
-    found = recall(rows, reference(questions, vectors, K)[0], (K,)).mean()
-    assert found >= LEAST.get(kind, 1)
+    mean_recall = recall(rows, reference(questions, vectors, K)[0], (K,)).mean()
+    assert mean_recall >= LEAST.get(kind, 1)
     if kind != "int8":
-        assert (found == 1) == (kind == "flat"), found
+        assert (mean_recall == 1) == (kind == "flat"), mean_recall
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_threads_and_batches_do_not_change_a_byte(given, built, kind):
-    questions, opened = given[0], open_index(built[kind])
+def test_threads_and_batches_do_not_change_a_byte(inputs, built, kind):
+    questions, opened = inputs[0], open_index(built[kind])
     allowed = np.random.default_rng(3).random(N) < 0.4
     before = faiss.omp_get_max_threads()
     try:
@@ -195,40 +200,40 @@ def test_threads_and_batches_do_not_change_a_byte(given, built, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [0.9, 0.05, 0.001, 0])
-def test_a_filter_never_shortens_a_list(given, built, kind, share):
-    """Exact in a flat index, and wherever too few candidates pass."""
-    questions, vectors, *_ = given
+def test_a_filter_never_shortens_a_list(inputs, built, kind, share):
+    """The list is exact in a flat index, and in the others if too few candidates pass the filter."""
+    questions, vectors, *_ = inputs
     allowed = np.random.default_rng(4).random(N) < share
     rows_A, opened = np.flatnonzero(allowed), open_index(built[kind])
     rows, scores = top_k(questions, opened, K, EFFORT, allowed)
     assert rows.shape == (30, min(K, len(rows_A)))
     assert allowed[rows].all()
-    every = reference(questions, vectors, N)[0]
-    exactly = np.array([row[allowed[row]][:K] for row in every])
+    all_rows = reference(questions, vectors, N)[0]
+    expected = np.array([row[allowed[row]][:K] for row in all_rows])
     if kind == "flat" or share < 0.01:
-        np.testing.assert_array_equal(rows, exactly)
-    instead = approximate_top_k(questions, opened, K, EFFORT, allowed)[1] if kind != "flat" else 0
-    assert (instead > 0) == (kind != "flat" and 0 < share < 0.9)
+        np.testing.assert_array_equal(rows, expected)
+    searched_exactly = approximate_top_k(questions, opened, K, EFFORT, allowed)[1] if kind != "flat" else 0
+    assert (searched_exactly > 0) == (kind != "flat" and 0 < share < 0.9)
     np.testing.assert_array_equal(scores, rescore(questions, rows, vectors))
 
 
-def test_too_few_candidates_in_the_lists_are_completed(given, built):
+def test_too_few_candidates_in_the_lists_are_completed(inputs, built):
     """One list of about 40 passages cannot hold 400."""
-    questions, vectors, *_ = given
+    questions, vectors, *_ = inputs
     effort = EFFORT.model_copy(update={"nprobe": 1, "candidates": 1})
-    (rows, _), instead = approximate_top_k(questions, open_index(built["ivf"]), 400, effort)
-    assert instead == 30
+    (rows, _), searched_exactly = approximate_top_k(questions, open_index(built["ivf"]), 400, effort)
+    assert searched_exactly == 30
     np.testing.assert_array_equal(rows, reference(questions, vectors, 400)[0])
 
 
-def test_more_hits_requested_than_there_are(given, built):
+def test_more_hits_are_requested_than_passages_exist(inputs, built):
     for kind in KINDS:
-        rows, _ = top_k(given[0][:2], open_index(built[kind]), 2 * N, EFFORT)
+        rows, _ = top_k(inputs[0][:2], open_index(built[kind]), 2 * N, EFFORT)
         assert [sorted(row) for row in rows.tolist()] == [[*range(N)]] * 2
 
 
-def test_without_effort_a_search_is_exact(given, built):
-    questions, vectors, *_ = given
+def test_without_effort_a_search_is_exact(inputs, built):
+    questions, vectors, *_ = inputs
     for kind in KINDS:
         np.testing.assert_array_equal(
             top_k(questions, open_index(built[kind]), K)[0], reference(questions, vectors, K)[0]
@@ -250,29 +255,29 @@ FILES.remove(("flat", "vectors.npy"))  # its vectors are in `index`
 
 @pytest.mark.parametrize(("kind", "name"), FILES)
 @pytest.mark.parametrize("damage", ["absent", "cut"])
-def test_damage_is_an_input_error(built, tmp_path, kind, name, damage):
+def test_a_missing_or_cut_file_is_an_input_error(built, tmp_path, kind, name, damage):
     folder = shutil.copytree(built[kind], tmp_path / "copy")
     path = folder / name
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-7])
     else:
         path.unlink()
-    with pytest.raises(InputError, match=str(path)) as told:
+    with pytest.raises(InputError, match=str(path)) as raised:
         open_index(folder)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf", "ivfpq", "int8", "binary"])
-def test_what_faiss_cannot_read_is_an_input_error(given, built, tmp_path, kind):
+def test_an_index_that_faiss_cannot_read_is_an_input_error(inputs, built, tmp_path, kind):
     folder = shutil.copytree(built[kind], tmp_path / "copy")
     path = folder / "index"
     path.write_bytes(b"garbage." + path.read_bytes()[8:])
     with pytest.raises(InputError, match="damaged"):
-        top_k(given[0], open_index(folder), 5, EFFORT)
+        top_k(inputs[0], open_index(folder), 5, EFFORT)
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         ("absent", "shard-00001.npy: no such shard"),
         ("cut", "shard-00001.npy: damaged"),
@@ -283,39 +288,39 @@ def test_what_faiss_cannot_read_is_an_input_error(given, built, tmp_path, kind):
     ],
 )
 @pytest.mark.parametrize("kind", ["flat", "int8"])
-def test_damaged_embeddings_are_refused(given, make, tmp_path, kind, damage, said):
-    folder = shutil.copytree(given[3], tmp_path / "copy")
-    shard, described = folder / "shard-00001.npy", json.loads((folder / "embeddings.json").read_text())
+def test_damaged_embeddings_are_refused(inputs, make, tmp_path, kind, damage, message):
+    folder = shutil.copytree(inputs[3], tmp_path / "copy")
+    shard, description = folder / "shard-00001.npy", json.loads((folder / "embeddings.json").read_text())
     content = shard.read_bytes()
     if damage == "absent":
         shard.unlink()
     elif damage == "swapped":
         shard.write_bytes((folder / "shard-00002.npy").read_bytes())
     elif damage == "unlisted":
-        del described["shards"][1]
-        (folder / "embeddings.json").write_text(json.dumps(described))
+        del description["shards"][1]
+        (folder / "embeddings.json").write_text(json.dumps(description))
     elif damage == "no list":
         (folder / "embeddings.json").write_text("{")
     else:
         shard.write_bytes(content[:-9] if damage == "cut" else content[:-1] + b"\x00")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         make(kind, embeddings=folder)
 
 
-def test_too_few_passages_to_train_on(given, make):
+def test_too_few_passages_to_train_on_are_refused(inputs, make):
     with pytest.raises(
         InputError, match=r"index\.nlist: 300 needs 12,000 passages to train on, but the collection has 10,300"
     ):
         make("ivf", nlist=300)
 
 
-def test_too_few_passages_for_product_quantisation(make, tmp_path):
+def test_too_few_passages_for_product_quantisation_are_refused(make, tmp_path):
     few = write_embeddings(tmp_path / "few", np.ones((10_000, D)), 3000)
     with pytest.raises(InputError, match=r"index\.kind: ivfpq needs 10,240 passages to train on, .* has 10,000"):
         make("ivfpq", embeddings=few)
 
 
-def test_bytes_that_do_not_divide_the_dimension(make):
+def test_a_number_of_bytes_that_does_not_divide_the_dimension_is_refused(make):
     with pytest.raises(InputError, match=r"index\.pq_m: 5 does not divide the vectors' dimension, 16"):
         make("ivfpq", pq_m=5)
 
@@ -332,28 +337,28 @@ def test_a_collection_of_few_passages(work, inline, tmp_path, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_child_process_builds_the_same(given, built, work, kind):
+def test_child_process_builds_the_same(inputs, built, work, kind):
     done = work(threads=2)
-    index(FLAT.model_copy(update={"kind": kind}), given[2], given[3], done)
+    index(FLAT.model_copy(update={"kind": kind}), inputs[2], inputs[3], done)
     for path in built[kind].iterdir():
         assert path.read_bytes() == (done.out / path.name).read_bytes(), path.name
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_pyserini_reads_the_index_and_finds_the_same(given, built, kind, faiss_searcher):
-    """What FAISS itself finds there, not rescored: the exact lists where the kind is flat, else most of them."""
-    questions, vectors, *_ = given
+def test_pyserini_reads_the_index_and_finds_the_same(inputs, built, kind, faiss_searcher):
+    """Without rescoring, FAISS finds the exact lists in a flat index and most of their passages in the others."""
+    questions, vectors, *_ = inputs
     searcher = faiss_searcher(str(built[kind]), None)
     assert searcher.num_docs == N
-    every = exact_top_k(questions, vectors, K, 100.0)[0]
+    exact_rows = exact_top_k(questions, vectors, K, 100.0)[0]
     hits = [[int(hit.docid[1:]) for hit in searcher.search(q[None], k=K)] for q in questions]
-    found = np.mean([np.isin(row, list_of) for row, list_of in zip(every, hits, strict=True)])
-    assert found >= {"flat": 1, "hnsw": 0.7, "ivf": 0.4, "ivfpq": 0.2, "int8": 0.9, "binary": 0.1}[kind]
+    mean_share = np.mean([np.isin(row, found_rows) for row, found_rows in zip(exact_rows, hits, strict=True)])
+    assert mean_share >= {"flat": 1, "hnsw": 0.7, "ivf": 0.4, "ivfpq": 0.2, "int8": 0.9, "binary": 0.1}[kind]
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"files": {"gone": {"bytes": 1, "sha256": "0" * 64}}}, "gone: no such file"),
         (
@@ -372,13 +377,13 @@ def test_pyserini_reads_the_index_and_finds_the_same(given, built, kind, faiss_s
         ({"kind": "nosuch"}, "vectors.npy: not a readable array"),
     ],
 )
-def test_a_description_that_fits_no_folder(built, tmp_path, changed, said):
+def test_an_invalid_description_is_refused(built, tmp_path, changed, message):
     folder = shutil.copytree(built["flat"], tmp_path / "copy")
     path = folder / "index.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
-    with pytest.raises(InputError, match=re.escape(said)) as told:
+    with pytest.raises(InputError, match=re.escape(message)) as raised:
         open_index(folder)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
     if "kind" not in changed:
-        with pytest.raises(InputError, match=re.escape(said)):
+        with pytest.raises(InputError, match=re.escape(message)):
             index_files(folder)

@@ -1,4 +1,4 @@
-"""The lists of a search, batch by batch: kept, made by whoever, and put together to the same bytes."""
+"""The lists of a search, batch by batch: kept, computed anywhere, and assembled to the same bytes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +46,7 @@ def same(one: Work, two: Work) -> bool:
     return all(path.read_bytes() == (two.out / path.name).read_bytes() for path in one.out.iterdir())
 
 
-def test_a_search_resumes_with_the_lists_it_has(find, work, monkeypatch):
+def test_a_search_resumes_with_its_finished_lists(find, work, monkeypatch):
     whole, cut = work("whole"), work("cut")
     assert find(whole)["questions"] == 42
     kept = lists(whole)
@@ -62,7 +62,7 @@ def test_a_search_resumes_with_the_lists_it_has(find, work, monkeypatch):
     find(replace(cut, out=work("again").out))
 
 
-def test_lists_of_another_batch_size_are_not_taken(find, work, monkeypatch):
+def test_lists_of_another_batch_size_are_not_reused(find, work, monkeypatch):
     done = work()
     find(done)
     monkeypatch.setattr("pipeline.dense.search.SHARD", {"cpu": 6, "cuda": 6})
@@ -74,7 +74,7 @@ def test_lists_of_another_batch_size_are_not_taken(find, work, monkeypatch):
 def test_parts_searched_elsewhere_give_the_same_run(find, work):
     here, there = work("here"), work("there")
     find(here)
-    asked = []
+    searched = []
 
     def elsewhere(job: Job, machine: Machine) -> None:
         assert shards.missing(job.folder, job.spans) == [
@@ -82,24 +82,24 @@ def test_parts_searched_elsewhere_give_the_same_run(find, work):
             *range(4, 8),
             8,
             3,
-        ]  # of 5 questions each, of 4 and of 3
+        ]  # batches of 5 questions, except one of 4 and one of 3
         for numbers in (shards.missing(job.folder, job.spans)[::2], shards.missing(job.folder, job.spans)[1::2]):
             arguments: dict[str, Any] = {**job.arguments, "workers": 1, "numbers": numbers}
             search_lists(progress=lambda *a: None, device="cpu", **arguments)
-            asked.append(numbers)
+            searched.append(numbers)
 
     find(replace(there, elsewhere=elsewhere))
-    assert len(asked) == 2
+    assert len(searched) == 2
     assert same(here, there)
 
 
-def test_recall_is_of_the_first_questions_in_any_batches(world, indexed, work, monkeypatch):
+def test_recall_is_measured_on_the_first_questions_whatever_the_batch_size(world, indexed, work, monkeypatch):
     monkeypatch.setattr("pipeline.dense.search.COMPARED", 7)
     monkeypatch.setattr("pipeline.dense.search.SHARD", {"cpu": 5, "cuda": 5})
     graph, done = work("graph"), work("search")
     hnsw = FLAT.model_copy(update={"kind": "hnsw"})
     index(hnsw, world.collection, indexed.parents[1] / "embeddings" / "out", graph)
     metrics = search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, graph.out, done)
-    made = [np.load(path)["recall"] for path in sorted((done.checkpoints / "lists-5").glob("*.npy"))]
-    assert [int((~np.isnan(recall[:, 0])).sum()) for recall in made] == [5, 2] + [0] * (BATCHES - 2)
-    assert metrics["recall"] == np.concatenate([made[0], made[1][:2]])[:, 0].mean().round(4)
+    recalls = [np.load(path)["recall"] for path in sorted((done.checkpoints / "lists-5").glob("*.npy"))]
+    assert [int((~np.isnan(recall[:, 0])).sum()) for recall in recalls] == [5, 2] + [0] * (BATCHES - 2)
+    assert metrics["recall"] == np.concatenate([recalls[0], recalls[1][:2]])[:, 0].mean().round(4)

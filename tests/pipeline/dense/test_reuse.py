@@ -1,4 +1,4 @@
-"""Shards by content: small changes of a collection leave almost all of them as they were."""
+"""Shards by content: small changes of a collection leave almost all of them unchanged."""
 
 import numpy as np
 import pytest
@@ -41,8 +41,8 @@ def checkpoint(tmp_path):
 
 
 def keys(rows: list[Passage], checkpoint, **settings) -> list[str]:
-    made = tokens(rows)
-    return shard_reuse.shard_keys(made, shard_reuse.cuts(made, MOST), checkpoint, settings)
+    tokenized = tokens(rows)
+    return shard_reuse.shard_keys(tokenized, shard_reuse.cuts(tokenized, MOST), checkpoint, settings)
 
 
 def test_shards_hold_every_row_once_and_none_is_too_large() -> None:
@@ -59,7 +59,7 @@ def test_shards_hold_every_row_once_and_none_is_too_large() -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 777, 1500, 1999])
 @pytest.mark.parametrize("kind", ["insert", "change", "remove", "title"])
-def test_a_changed_passage_changes_the_shards_around_it_alone(kind: str, place: int, checkpoint) -> None:
+def test_a_changed_passage_changes_only_the_shards_around_it(kind: str, place: int, checkpoint) -> None:
     rows, new = passages(2000), passages(3, seed=9)
     before = {*keys(rows, checkpoint)}
     edited = {
@@ -73,7 +73,7 @@ def test_a_changed_passage_changes_the_shards_around_it_alone(kind: str, place: 
     assert 1 <= len([key for key in after if key not in before]) <= 4
 
 
-def test_a_passage_that_every_document_has_makes_no_shard_of_each() -> None:
+def test_a_passage_in_every_document_does_not_start_a_shard_each_time() -> None:
     rows = passages(2000)
     number = {int(n % (MOST // 4)): i for i, n in enumerate(shard_reuse._numbers(tokens(rows)))}
     shared = rows[number[0]]
@@ -82,7 +82,7 @@ def test_a_passage_that_every_document_has_makes_no_shard_of_each() -> None:
     assert min(sizes[:-1]) >= MOST // 8
 
 
-def test_what_vectors_depend_on_is_in_their_keys(checkpoint) -> None:
+def test_keys_depend_on_everything_that_changes_vectors(checkpoint) -> None:
     rows = passages(200)
     before = keys(rows, checkpoint, length=40)
     assert keys(rows, checkpoint, length=40) == before
@@ -96,7 +96,7 @@ def test_what_vectors_depend_on_is_in_their_keys(checkpoint) -> None:
         before = other
 
 
-def test_where_one_text_ends_and_the_next_begins_is_in_the_key(checkpoint) -> None:
+def test_keys_depend_on_the_boundaries_between_texts(checkpoint) -> None:
     one, other = [((), (7, 8)), ((), (9,))], [((), (7,)), ((), (8, 9))]
     assert keys(one, checkpoint) != keys(other, checkpoint)
     assert keys([((7,), (8,))], checkpoint) != keys([((), (7, 8))], checkpoint)

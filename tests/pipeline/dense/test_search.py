@@ -45,11 +45,11 @@ def test_index_is_a_faiss_index_of_all_passages_in_order(world, built):
     np.testing.assert_array_equal(read_flat(indexed / "index"), shards.astype(np.float32))
     ids = pq.read_table(world.collection / "passages.parquet")["passage_id"].to_pylist()
     assert (indexed / "docid").read_text().splitlines() == ids
-    ours = work_written_by_faiss(shards.astype(np.float32), indexed)
-    assert (indexed / "index").read_bytes() == ours
+    expected = bytes_written_by_faiss(shards.astype(np.float32), indexed)
+    assert (indexed / "index").read_bytes() == expected
 
 
-def work_written_by_faiss(vectors, folder):
+def bytes_written_by_faiss(vectors, folder):
     plain = faiss.IndexFlatIP(vectors.shape[1])
     plain.add(vectors)
     faiss.write_index(plain, str(folder.parent / "plain"))
@@ -60,14 +60,14 @@ def test_run_holds_the_best_passages_of_each_question(world, built, work, inline
     _, indexed = built
     done = work("search")
     metrics = search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, indexed, done)
-    found = pq.read_table(done.out / "run.parquet").to_pandas()
+    run = pq.read_table(done.out / "run.parquet").to_pandas()
     assert metrics.pop("questions_per_second") > 0
     assert metrics == {"questions": 24 + 18, "passages": 120}
-    assert found.groupby("split").size().to_dict() == {"test": 18 * 20, "train": 24 * 10}
+    assert run.groupby("split").size().to_dict() == {"test": 18 * 20, "train": 24 * 10}
     encoder = load_encoders(world.checkpoint)[0]
     questions = encode_rows(encoder, question_rows(Tokens.open(world.tokens), [0], FORM), 512)
     rows, scores = top_k(questions, open_index(indexed), 10)
-    first = found[found.query_id == "q0"]
+    first = run[run.query_id == "q0"]
     assert first["passage_id"].tolist() == [f"d{row // 2}-{row % 2}" for row in rows[0]]
     np.testing.assert_allclose(first["score"], scores[0], rtol=1e-6)
     assert first["rank"].tolist() == list(range(1, 11))
@@ -82,26 +82,26 @@ def test_search_is_deterministic(world, built, work, inline):
         assert (one.out / name).read_bytes() == (two.out / name).read_bytes()
 
 
-def test_all_cores_search(world, built, work, inline, monkeypatch, tmp_path):
+def test_all_workers_search(world, built, work, inline, monkeypatch, tmp_path):
     monkeypatch.setitem(SHARD, "cpu", 8)
     plain, spread, both = work("plain", workers=1), work("spread", workers=2), Barrier(2)
     search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, built[1], plain)
 
-    def noted(*given):
-        if not (by := tmp_path / str(os.getpid())).exists():
-            by.touch()
+    def recorded(*arguments):
+        if not (marker := tmp_path / str(os.getpid())).exists():
+            marker.touch()
             both.wait(60)
-        return exact_top_k(*given)
+        return exact_top_k(*arguments)
 
-    monkeypatch.setattr("pipeline.dense.search.exact_top_k", noted)
+    monkeypatch.setattr("pipeline.dense.search.exact_top_k", recorded)
     search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, built[1], spread)
-    by = {path.name for path in tmp_path.iterdir() if path.name.isdigit()}
-    assert len(by - {str(os.getpid())}) == 2
+    pids = {path.name for path in tmp_path.iterdir() if path.name.isdigit()}
+    assert len(pids - {str(os.getpid())}) == 2
     assert (plain.out / "run.parquet").read_bytes() == (spread.out / "run.parquet").read_bytes()
 
 
-def test_an_approximate_index_tells_its_recall(world, built, work, inline):
-    """Of the test questions: 20 passages each, all of which and no others are the graph's candidates."""
+def test_an_approximate_index_reports_its_recall(world, built, work, inline):
+    """Recall on the test questions is 1: the graph's candidates are exactly the 20 best passages of each."""
     indexed, done = work("hnsw"), work("search")
     index(FLAT.model_copy(update={"kind": "hnsw"}), world.collection, built[0], indexed)
     metrics = search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, indexed.out, done)
@@ -113,7 +113,7 @@ def test_an_approximate_index_tells_its_recall(world, built, work, inline):
 
 @pytest.mark.parametrize("untied", [False, True])
 def test_another_models_index_is_refused(world, built, work, inline, tmp_path, untied):
-    """Of the same dimension: but for its weights nothing tells it apart."""
+    """The other model has the same dimension. Only its weights distinguish it."""
     other = tmp_path / "other"
     shutil.copytree(world.checkpoint, other / "passage" if untied else other)
     if untied:
@@ -137,12 +137,12 @@ def test_a_damaged_index_is_not_searched(world, built, work, inline):
         search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, built[1], work("refused"))
 
 
-def test_index_refuses_other_embeddings(world, built, work, tmp_path):
+def test_incomplete_embeddings_are_refused(world, built, work, tmp_path):
     shutil.copytree(built[0], tmp_path / "short")
-    shape = json.loads((built[0] / "embeddings.json").read_text())
-    (tmp_path / "short" / "embeddings.json").write_text(json.dumps(shape | {"shards": shape["shards"][:-1]}))
-    left = 120 - shape["shards"][-1]["rows"]
-    with pytest.raises(InputError, match=f"{left} vectors for 120 passages"):
+    metadata = json.loads((built[0] / "embeddings.json").read_text())
+    (tmp_path / "short" / "embeddings.json").write_text(json.dumps(metadata | {"shards": metadata["shards"][:-1]}))
+    remaining = 120 - metadata["shards"][-1]["rows"]
+    with pytest.raises(InputError, match=f"{remaining} vectors for 120 passages"):
         index(FLAT, world.collection, tmp_path / "short", work("other"))
 
 
@@ -161,7 +161,7 @@ def test_pyserini_reads_the_index_and_finds_the_same(world, built, faiss_searche
 
 @pytest.mark.slow
 def test_child_process_writes_the_same_run(world, work, request):
-    """The whole way through real child processes, against the same in this process."""
+    """All stages in real child processes, compared with the same stages in this process."""
     embeddings, indexed, child, here = (work(name) for name in ("embeddings", "index", "child", "here"))
     encode(ENCODE, ENCODER, world.tokens, world.checkpoint, embeddings)
     index(FLAT, world.collection, embeddings.out, indexed)

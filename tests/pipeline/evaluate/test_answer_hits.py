@@ -1,4 +1,4 @@
-"""Answers in passages: forty cases worked out by hand from the rules of DPR's tokenizer."""
+"""Answers in passages: at least forty cases, derived by hand from the rules of DPR's tokenizer."""
 
 import pytest
 
@@ -9,7 +9,7 @@ CASES = [
     ("The Eiffel Tower is in Paris.", ["paris"], True),
     ("the eiffel tower is in paris.", ["PARIS"], True),
     ("STRASSE", ["straße"], False),  # lower case, not case folding
-    ("ΣΊΣΥΦΟΣ", ["σίσυφοσ"], False),  # at a word's end a capital sigma becomes the other small one
+    ("ΣΊΣΥΦΟΣ", ["σίσυφοσ"], False),  # at the end of a word a capital sigma becomes the final small sigma
     # Whole tokens
     ("He lives in Parisian style.", ["Paris"], False),
     ("The comparison failed.", ["paris"], False),
@@ -23,7 +23,7 @@ CASES = [
     ("Barack Hussein Obama was born in Honolulu.", ["Barack Obama"], False),
     ("Obama, Barack", ["Barack Obama"], False),
     ("Barack   \n\t Obama", ["Barack Obama"], True),
-    ("Barack\u00a0Obama", ["Barack Obama"], True),  # a space that does not break
+    ("Barack\u00a0Obama", ["Barack Obama"], True),  # a no-break space
     ("Barack", ["Barack Obama"], False),
     ("the New York Times", ["York Times"], True),
     # Punctuation
@@ -50,7 +50,7 @@ CASES = [
     ("caf\u00e9", ["cafe\u0301"], True),  # composed and decomposed are one
     ("café", ["cafe"], False),  # but the accent counts
     ("Đồng Nai", ["đồng nai"], True),
-    # What is no text
+    # Characters that are not text
     ("zero\u200bwidth", ["zerowidth"], False),  # a control ends a token
     # Several answers, and none
     ("in the year MMXX", ["2020", "MMXX"], True),
@@ -60,12 +60,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("passage", "answers", "held"), CASES)
-def test_an_answer_is_held_by_the_rules_of_dpr(passage, answers, held):
-    assert holds_answer(normalised(passage), map(normalised, answers)) is held
+@pytest.mark.parametrize(("passage", "answers", "expected"), CASES)
+def test_a_passage_holds_an_answer_by_the_rules_of_dpr(passage, answers, expected):
+    assert holds_answer(normalised(passage), map(normalised, answers)) is expected
 
 
-def test_there_are_forty_cases_and_more():
+def test_there_are_at_least_forty_cases():
     assert len({passage + str(answers) for passage, answers, _ in CASES}) >= 40
 
 

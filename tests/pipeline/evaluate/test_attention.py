@@ -1,4 +1,4 @@
-"""The entropy of [CLS]'s attention, against transformers' own weights and against what is known in closed form."""
+"""The entropy of [CLS]'s attention, compared with the weights of transformers and with closed forms."""
 
 import json
 import math
@@ -30,11 +30,11 @@ def rows(lengths: list[int]) -> list[np.ndarray]:
 
 
 def from_weights(model: BertModel | RobertaModel, row: np.ndarray) -> np.ndarray:
-    """[L, H], from the weights that transformers gives, row by row and in float64."""
+    """[L, H], from the attention weights of transformers, row by row, in float64."""
     model.set_attn_implementation("eager")
     with torch.no_grad():
-        given = model(input_ids=torch.from_numpy(row)[None], output_attentions=True).attentions
-    weights_LHn = torch.stack(given)[:, 0, :, 0].double()
+        attentions = model(input_ids=torch.from_numpy(row)[None], output_attentions=True).attentions
+    weights_LHn = torch.stack(attentions)[:, 0, :, 0].double()
     return -(weights_LHn * weights_LHn.log()).sum(-1).numpy()
 
 
@@ -47,26 +47,26 @@ def from_weights(model: BertModel | RobertaModel, row: np.ndarray) -> np.ndarray
     ids=["bert", "roberta"],
 )
 @pytest.mark.parametrize("budget", [1, 60, 10_000])
-def test_it_is_that_of_transformers_weights(model, budget):
+def test_entropy_equals_that_of_the_weights_of_transformers(model, budget):
     torch.manual_seed(0)
     model, ids, done = model().eval(), rows([9, 30, 3, 9, 17, 30, 4]), []
-    found = entropy_rows(model, ids, budget, done.append)
-    assert found.shape == (7, 3, 4)
+    actual = entropy_rows(model, ids, budget, done.append)
+    assert actual.shape == (7, 3, 4)
     assert sum(done) == 7
-    np.testing.assert_allclose(found, [from_weights(model, row) for row in ids], atol=2e-5)
-    assert found.std() > 0.1  # what was compared is not all the same
+    np.testing.assert_allclose(actual, [from_weights(model, row) for row in ids], atol=2e-5)
+    assert actual.std() > 0.1  # the compared values are not all equal
 
 
 def test_uniform_attention_over_n_tokens_has_entropy_log_n():
     model = BertModel(BertConfig(**SHAPE), add_pooling_layer=False).eval()
     for layer in model.encoder.layer:
         torch.nn.init.zeros_(layer.attention.self.query.weight)
-    found = entropy_rows(model, rows([3, 8, 31]), 1000, lambda count: None)
+    actual = entropy_rows(model, rows([3, 8, 31]), 1000, lambda count: None)
     expected = np.log([3, 8, 31])[:, None, None]
-    np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-6)
+    np.testing.assert_allclose(actual, np.broadcast_to(expected, actual.shape), rtol=1e-6)
 
 
-def test_weights_that_are_known():
+def test_entropy_of_known_weights():
     """Two heads of two dimensions: weights (1/4, 3/4) and (1, 0), then (1/3, 1/3, 1/3) and (1/2, 1/4, 1/4)."""
     at = pack([np.zeros(2, np.int64), np.zeros(3, np.int64)], "cpu").every
     score = math.sqrt(2) * np.array([[0, 0], [math.log(3), -1e4], [0, math.log(2)], [0, 0], [0, 0]])  # [T, H]
@@ -92,29 +92,29 @@ def test_the_table_holds_the_means_over_sections_and_heads(world, work, inline):
     assert {len(text) for text in texts} > {24}, "some are cut, some are not"
     for name, folder in (("pretrained", world.checkpoint), ("stage1", other)):
         expected_LH = np.mean([from_weights(load_encoder(folder), text) for text in texts], 0)
-        found = [row for row in table if row["model"] == name]
-        np.testing.assert_allclose([row["entropy"] for row in found], expected_LH.mean(1), atol=2e-5)
-        np.testing.assert_allclose([row["low"] for row in found], expected_LH.min(1), atol=2e-5)
-        np.testing.assert_allclose([row["high"] for row in found], expected_LH.max(1), atol=2e-5)
-        assert metrics[f"{name}/layer 2"] == pytest.approx(found[1]["entropy"])
+        rows_of_model = [row for row in table if row["model"] == name]
+        np.testing.assert_allclose([row["entropy"] for row in rows_of_model], expected_LH.mean(1), atol=2e-5)
+        np.testing.assert_allclose([row["low"] for row in rows_of_model], expected_LH.min(1), atol=2e-5)
+        np.testing.assert_allclose([row["high"] for row in rows_of_model], expected_LH.max(1), atol=2e-5)
+        assert metrics[f"{name}/layer 2"] == pytest.approx(rows_of_model[1]["entropy"])
     assert (metrics["sections"], metrics["tokens"]) == (30, sum(map(len, texts)))
     assert len(metrics) == 4
 
 
-def test_processes_change_no_byte_and_shards_none_but_the_last_digits(world, work, inline, monkeypatch):
-    said, tables = [], []
+def test_processes_change_no_byte_and_shard_sizes_change_only_the_last_digits(world, work, inline, monkeypatch):
+    reports, tables = [], []
     for shard, workers in ((250, 1), (7, 1), (7, 3)):
         monkeypatch.setattr("pipeline.evaluate.attention.SHARD", shard)
-        done = work(f"{shard}-{workers}", workers=workers, progress=lambda *given: said.append(given))
+        done = work(f"{shard}-{workers}", workers=workers, progress=lambda *report: reports.append(report))
         attention(CONFIG, world.tokens, done, pretrained=world.checkpoint, stage1=world.checkpoint)
-        assert said[-1][:3] == (60, 60, "sections")
+        assert reports[-1][:3] == (60, 60, "sections")
         tables.append(done.out / "attention.parquet")
     assert tables[1].read_bytes() == tables[2].read_bytes()
     one, other = (pq.read_table(table)["entropy"].to_numpy() for table in tables[:2])
     np.testing.assert_allclose(one, other, atol=1e-6)
 
 
-def test_of_an_untied_model_the_passages_encoder_is_taken(world, work, inline, tmp_path):
+def test_the_passage_encoder_of_an_untied_model_is_used(world, work, inline, tmp_path):
     torch.manual_seed(6)
     untied, other = tmp_path / "untied", BertModel(load_encoder(world.checkpoint).config, add_pooling_layer=False)
     shutil.copytree(world.checkpoint, untied / "passage")
@@ -134,14 +134,14 @@ def test_a_condenser_checkpoint_is_read_without_its_heads(tmp_path, work, inline
     assert metrics["pretrained/layer 2"] == metrics["model/layer 2"]
 
 
-def test_in_a_process_of_its_own(world, work):
+def test_attention_runs_in_a_child_process(world, work):
     done = work()
     metrics = attention(CONFIG, world.tokens, done, pretrained=world.checkpoint)
     assert 0 < metrics["pretrained/layer 2"] < math.log(24)
     assert [path.name for path in done.out.iterdir()] == ["attention.parquet"]
 
 
-def test_what_is_read_is_limited_by_the_models_positions(world, work, inline):
+def test_the_length_is_limited_by_the_positions_of_the_model(world, work, inline):
     done = work()
     metrics = attention(
         CONFIG.model_copy(update={"length": 512, "sections": 500}), world.tokens, done, pretrained=world.checkpoint
@@ -151,7 +151,7 @@ def test_what_is_read_is_limited_by_the_models_positions(world, work, inline):
     assert metrics["tokens"] == np.minimum(data.passages.lengths + 2, 64).sum()
 
 
-def test_passages_without_a_token_are_no_sections():
+def test_passages_without_a_token_are_not_sections():
     offsets = np.array([0, 0, 4, 4, 9, 9])
     assert draw_sections(offsets, 9, 0).tolist() == [1, 3]
     assert len(draw_sections(offsets, 1, 0)) == 1
@@ -160,7 +160,7 @@ def test_passages_without_a_token_are_no_sections():
         draw_sections(np.array([0, 0]), 5, 0)
 
 
-def test_a_model_that_does_not_know_the_tokens_is_refused(world, work, tmp_path):
+def test_a_model_with_too_small_a_vocabulary_is_refused(world, work, tmp_path):
     shutil.copytree(world.tokens, tmp_path / "tokens")
     specials = json.loads((world.tokens / "specials.json").read_text())
     (tmp_path / "tokens" / "specials.json").write_text(json.dumps({**specials, "vocab_size": 999}))

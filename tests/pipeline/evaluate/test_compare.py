@@ -1,4 +1,4 @@
-"""Two evaluations side by side."""
+"""Comparison of two evaluations."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from pipeline.evaluate.per_query import measure_rows
 
 
 def evaluated(folder: Path, **systems: dict[str, float]) -> Path:
-    """An artifact with these figures, whatever the measure."""
+    """An artifact with these figures for every measure."""
     folder.mkdir()
     tables = [
         measure_rows("test", name, [*figures], {q: [figure] * len(MEASURES) for q, figure in figures.items()}, {})
@@ -23,7 +23,7 @@ def evaluated(folder: Path, **systems: dict[str, float]) -> Path:
     return folder
 
 
-def call(a: Path, b: Path, *pairs: Pair) -> list[ComparedPair]:
+def compare(a: Path, b: Path, *pairs: Pair) -> list[ComparedPair]:
     of_a, of_b = (read_figures(folder, "test", "RR@10") for folder in (a, b))
     shared = sorted(questions_of(of_a) & questions_of(of_b))
     assert shared == ["q", "r", "s"]
@@ -47,7 +47,7 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_rows_are_b_minus_a_over_the_questions_of_both(two):
-    same, crossed, best = call(*two, ("bm25", "bm25"), ("stage1", "stage1"), ("stage1", "stage2"))
+    same, crossed, best = compare(*two, ("bm25", "bm25"), ("stage1", "stage1"), ("stage1", "stage2"))
     assert (same.a, same.b, same.mean, same.low, same.high, same.p, same.ties) == (
         0.666667, 0.666667, 0.0, 0.0, 0.0, 1.0, 3
     )  # fmt: skip
@@ -64,12 +64,12 @@ def test_the_greatest_changes_come_first(two):
     assert [x.query_id for x in changed(*two, ("stage1", "stage1"))] == ["q", "s"]
 
 
-def test_an_unknown_measure_is_one_line(two):
+def test_an_unknown_measure_is_reported_in_one_line(two):
     with pytest.raises(InputError, match=r"^--measure MRR: unknown measure; known are RR@10, "):
         read_figures(two[0], "test", "MRR")
 
 
-def test_questions_that_the_measure_does_not_look_at_are_left_out(tmp_path):
+def test_questions_without_a_value_of_the_measure_are_left_out(tmp_path):
     rows = measure_rows("test", "bm25", ["q", "r"], {"q": [0.5] * len(MEASURES)}, {"r": [0.0, 1.0, 1.0]})
     pq.write_table(rows, tmp_path / "per_query.parquet")
     assert read_figures(tmp_path, "test", "RR@10") == {"bm25": {"q": 0.5}}

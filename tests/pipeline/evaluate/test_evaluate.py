@@ -1,4 +1,4 @@
-"""Measures against numbers done by hand, intervals, and the stage on a collection of six passages."""
+"""Measures compared with figures calculated by hand, intervals, and the stage on a collection of six passages."""
 
 import gzip
 import io
@@ -46,8 +46,8 @@ PASSAGES = [f"p{n}" for n in range(6)]
 @pytest.fixture
 def collection(tmp_path: Path) -> Path:
     passages = [(p, p, "", f"text of {p}") for p in PASSAGES]
-    asked = [("d0", "dev"), ("d1", "dev"), ("t0", "test"), ("t1", "test"), ("t2", "test"), ("t3", "test")]
-    queries = [(q, split, f"text of {q}") for q, split in asked]
+    question_splits = [("d0", "dev"), ("d1", "dev"), ("t0", "test"), ("t1", "test"), ("t2", "test"), ("t3", "test")]
+    queries = [(q, split, f"text of {q}") for q, split in question_splits]
     judged = [("dev", "d0", "p0", 1), ("dev", "d1", "p1", 1), ("test", "t0", "p1", 2), ("test", "t0", "p2", 1)]
     judged += [("test", "t1", "p3", 1), ("test", "t2", "p5", 1), ("test", "t3", "p0", 0)]
     return write_collection(tmp_path / "collection", passages, queries, judged)
@@ -56,7 +56,7 @@ def collection(tmp_path: Path) -> Path:
 def write_run(folder: Path, lists: dict[str, dict[str, str]]) -> Path:
     """lists: {split: {query id: passage numbers, best first}}."""
     folder.mkdir()
-    (folder / "bm25.json").write_text(json.dumps({"scores": "bm25"}))  # read where it is the first stage
+    (folder / "bm25.json").write_text(json.dumps({"scores": "bm25"}))  # is read if the run is the first stage
     with runs.writer(folder) as write:
         for split, questions in lists.items():
             for query_id, passages in questions.items():
@@ -67,12 +67,12 @@ def write_run(folder: Path, lists: dict[str, dict[str, str]]) -> Path:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> dict[str, Path]:
-    found = {
+    runs_by_name = {
         "bm25": {"dev": {"d0": "01", "d1": "01"}, "test": {"t0": "0123", "t1": "3"}},
         "pretrained": {"dev": {"d0": "543210", "d1": "543210"}, "test": {"t0": "543210", "t1": "543210"}},
         "stage2": {"dev": {"d0": "01", "d1": "1"}, "test": {"t0": "12", "t1": "43", "t2": "5"}},
     }
-    return {name: write_run(tmp_path / name, lists) for name, lists in found.items()}
+    return {name: write_run(tmp_path / name, lists) for name, lists in runs_by_name.items()}
 
 
 def evaluated(collection: Path, out: Path, config=CONFIG, bm25=None, **runs):
@@ -107,7 +107,7 @@ def test_measures_by_hand():
     assert strict["nDCG@10"] == pytest.approx(values["nDCG@10"])
 
 
-def test_ties_go_by_passage_order_in_every_provider():
+def test_ties_are_broken_by_passage_order_in_every_provider():
     query_ids, passage_ids = pa.array(["q"]), pa.array(["z", "a", "m"])
     run = runs.ranked(np.zeros(3, int), np.array([2, 1, 0]), np.ones(3))
     for relevant, rank in (("z", 1), ("a", 2), ("m", 3)):
@@ -135,7 +135,7 @@ def test_figures_of_the_stage(collection, folders, tmp_path):
         assert 0 <= figure["low"] <= figure["mean"] <= figure["high"] <= 1
 
 
-def test_fusion_is_chosen_on_dev_and_wins_or_not(collection, folders, tmp_path):
+def test_fusion_is_chosen_on_dev_and_wins_only_if_it_is_better(collection, folders, tmp_path):
     figures, metrics = evaluated(collection, tmp_path / "out", **folders)
     assert metrics["fusion"]["chosen_on_dev"] is True
     assert metrics["labels"]["fusion"] == "BM25 + stage 2"
@@ -185,7 +185,9 @@ WITHOUT_DEV = {
 
 
 @pytest.mark.parametrize(("fields", "joined", "weights"), WITHOUT_DEV.values(), ids=WITHOUT_DEV)
-def test_without_dev_questions_nothing_is_tuned_nor_best(fields, joined, weights, collection, folders, tmp_path):
+def test_without_dev_questions_nothing_is_tuned_and_there_is_no_winner(
+    fields, joined, weights, collection, folders, tmp_path
+):
     qrels = pq.read_table(collection / "qrels.parquet").to_pylist()
     write_table(
         collection / "qrels.parquet", schemas()["qrels"], [(*r.values(),) for r in qrels if r["split"] == "test"]
@@ -198,12 +200,12 @@ def test_without_dev_questions_nothing_is_tuned_nor_best(fields, joined, weights
     assert metrics["winner_on_dev"] is None
     assert figures["winner_on_dev"] is None
     assert default_system(metrics) == "dense"
-    said = [line for line in notes(metrics) if "not tuned: no dev questions" in line]
-    assert [line.split(":")[0] for line in said] == [metrics["labels"][name] for name in weights]
-    assert "z-normalised scores" in said[0]
+    lines = [line for line in notes(metrics) if "not tuned: no dev questions" in line]
+    assert [line.split(":")[0] for line in lines] == [metrics["labels"][name] for name in weights]
+    assert "z-normalised scores" in lines[0]
 
 
-def test_dev_where_nothing_relevant_is_found_chooses_nothing(collection, folders, tmp_path):
+def test_no_fusion_is_chosen_if_dev_runs_find_nothing_relevant(collection, folders, tmp_path):
     judged = [("dev", "d0", "p9", 1), ("test", "t0", "p1", 1)]  # p9: a passage that the collection lacks
     write_table(collection / "qrels.parquet", schemas()["qrels"], judged)
     _, metrics = evaluated(collection, tmp_path / "out", **folders)
@@ -212,7 +214,7 @@ def test_dev_where_nothing_relevant_is_found_chooses_nothing(collection, folders
     assert "not tuned: nothing relevant is found on dev" in "\n".join(notes(metrics))
 
 
-def test_where_one_choice_is_left_there_is_none_to_tune(collection, folders, tmp_path):
+def test_a_single_fusion_choice_is_not_reported_as_untuned(collection, folders, tmp_path):
     write_table(collection / "qrels.parquet", schemas()["qrels"], [("test", "t0", "p1", 1)])
     config = EvaluateConfig(**{**CONFIG.model_dump(), "fusion_weights": [0.7], "fusion_methods": ["weighted_sum"]})
     _, metrics = evaluated(collection, tmp_path / "out", config, **folders)
@@ -220,7 +222,7 @@ def test_where_one_choice_is_left_there_is_none_to_tune(collection, folders, tmp
     assert "not tuned" not in "\n".join(notes(metrics))
 
 
-def test_a_first_stage_that_is_no_bm25_is_not_called_so(collection, folders, tmp_path):
+def test_a_first_stage_other_than_bm25_is_not_labelled_bm25(collection, folders, tmp_path):
     (folders["bm25"] / "bm25.json").write_text(json.dumps({"scores": "run"}))
     _, metrics = evaluated(collection, tmp_path / "out", **folders)
     assert metrics["labels"]["bm25"] == "first stage (run file)"
@@ -232,7 +234,7 @@ def test_a_first_stage_that_is_no_bm25_is_not_called_so(collection, folders, tmp
 
 def write_trec(path: Path, lists: dict[str, str]) -> Path:
     """lists: {query id: passage numbers, best first}."""
-    rows = [f"{q} Q0 p{n} {r} {-r}.0 x" for q, found in lists.items() for r, n in enumerate(found, 1)]
+    rows = [f"{q} Q0 p{n} {r} {-r}.0 x" for q, passages in lists.items() for r, n in enumerate(passages, 1)]
     text = "\n".join(rows).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
@@ -246,12 +248,12 @@ def systems(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def given(systems: dict[str, Path], *fusions: list[str]) -> EvaluateConfig:
+def with_systems(systems: dict[str, Path], *fusions: list[str]) -> EvaluateConfig:
     return EvaluateConfig(**{**CONFIG.model_dump(), "systems": systems, "fusions": fusions})
 
 
 def test_other_systems_are_rows_of_every_table(collection, folders, systems, tmp_path):
-    figures, metrics = evaluated(collection, tmp_path / "out", given(systems), **folders)
+    figures, metrics = evaluated(collection, tmp_path / "out", with_systems(systems), **folders)
     test, dev = metrics["splits"]["test"], metrics["splits"]["dev"]
     assert list(test["systems"]) == [*folders, "DPR-PAQ (one)", "GAR", "fusion"]
     assert list(dev["systems"]) == [*folders, "GAR", "fusion"]
@@ -267,25 +269,25 @@ def test_other_systems_are_rows_of_every_table(collection, folders, systems, tmp
     assert "DPR-PAQ (one)" in printed(metrics)
 
 
-def test_neither_paths_nor_their_order_enter_the_artifact(collection, folders, systems, tmp_path):
-    turned = {name: path.rename(tmp_path / f"moved{path.suffix}") for name, path in reversed(systems.items())}
-    for name, path in turned.items():
+def test_paths_and_their_order_do_not_change_the_artifact(collection, folders, systems, tmp_path):
+    reordered = {name: path.rename(tmp_path / f"moved{path.suffix}") for name, path in reversed(systems.items())}
+    for name, path in reordered.items():
         systems[name].write_bytes(path.read_bytes())
-    for out, files in (("one", systems), ("two", turned)):
-        evaluated(collection, tmp_path / out, given(files, ["stage2", "GAR"]), **folders)
+    for out, files in (("one", systems), ("two", reordered)):
+        evaluated(collection, tmp_path / out, with_systems(files, ["stage2", "GAR"]), **folders)
     for name in ("metrics.json", "per_query.parquet", "answers.parquet"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-def test_any_runs_are_joined_each_by_its_own_choice(collection, folders, systems, tmp_path):
+def test_any_runs_can_be_fused_each_with_its_own_choice(collection, folders, systems, tmp_path):
     joined = (["pretrained", "GAR"], ["bm25", "stage2", "GAR"], ["stage2", "DPR-PAQ (one)"], ["bm25", "stage2"])
-    figures, metrics = evaluated(collection, tmp_path / "out", given(systems, *joined), **folders)
+    figures, metrics = evaluated(collection, tmp_path / "out", with_systems(systems, *joined), **folders)
     assert list(metrics["fusions"]) == ["pretrained + GAR", "bm25 + stage2 + GAR", "stage2 + DPR-PAQ (one)"]
-    # d0: p0 is first in GAR's list and last in the pre-trained one's; so the least share of the latter is best.
+    # d0: p0 is first in GAR's list and last in the pre-trained model's, so its lowest weight is best.
     assert metrics["fusions"]["pretrained + GAR"] == {
         "method": "reciprocal_rank", "weight": 0.25, "chosen_on_dev": True
     }  # fmt: skip
-    assert metrics["fusions"]["stage2 + DPR-PAQ (one)"]["chosen_on_dev"] is False  # which has no row of dev
+    assert metrics["fusions"]["stage2 + DPR-PAQ (one)"]["chosen_on_dev"] is False  # it has no dev rows
     assert "stage2 + DPR-PAQ (one)" not in metrics["splits"]["dev"]["systems"]
     assert metrics["labels"]["bm25 + stage2 + GAR"] == "BM25 + stage 2 + GAR"
     assert "pretrained + GAR - pretrained" in metrics["splits"]["test"]["differences"]
@@ -311,33 +313,33 @@ def test_any_runs_are_joined_each_by_its_own_choice(collection, folders, systems
         ({"GAR": "x"}, [["GAR", "bm25"], ["GAR", "bm25"]], "one appears twice"),
     ],
 )
-def test_names_that_would_be_mistaken(systems, fusions, message):
+def test_ambiguous_and_invalid_names_are_refused(systems, fusions, message):
     with pytest.raises(ValidationError, match=message):
-        given(systems, *fusions)
+        with_systems(systems, *fusions)
 
 
-def test_a_fusion_of_a_run_that_the_recipe_does_not_make(collection, folders, systems, tmp_path):
-    config = given(systems, ["stage2-2", "GAR"])
+def test_a_fusion_of_a_run_that_the_recipe_does_not_build_is_refused(collection, folders, systems, tmp_path):
+    config = with_systems(systems, ["stage2-2", "GAR"])
     with pytest.raises(InputError, match="fusions: this recipe has no run 'stage2-2'; its own are bm25, pretrained"):
         evaluated(collection, tmp_path / "out", config, **folders)
     assert fusion_rows(config, ["bm25", "stage2", "stage2-2"])["stage2-2 + GAR"] == ["stage2-2", "GAR"]
 
 
-def test_bad_run_files(collection, folders, systems, tmp_path):
+def test_bad_run_files_are_refused(collection, folders, systems, tmp_path):
     twice = write_trec(tmp_path / "twice", {"t0": "121"})
     with pytest.raises(InputError, match="twice:3: this passage appears twice for its question"):
-        evaluated(collection, tmp_path / "one", given({"GAR": twice}), **folders)
+        evaluated(collection, tmp_path / "one", with_systems({"GAR": twice}), **folders)
     unknown = write_trec(tmp_path / "unknown", {"t0": "12345678"})
     with pytest.raises(InputError, match="unknown:6: unknown passage id 'p6'"):
-        evaluated(collection, tmp_path / "two", given({"GAR": unknown}), **folders)
+        evaluated(collection, tmp_path / "two", with_systems({"GAR": unknown}), **folders)
     other = write_trec(tmp_path / "other", {"x": "1"})
     with pytest.raises(InputError, match="other: none of its questions is one"):
-        evaluated(collection, tmp_path / "three", given({"GAR": other}), **folders)
+        evaluated(collection, tmp_path / "three", with_systems({"GAR": other}), **folders)
     (tmp_path / "bad").write_text("one two\n")
-    said = missing(given({**systems, "bad": tmp_path / "bad", "absent": tmp_path / "absent"}))
-    assert len(said) == 1  # whoever asks names what is absent
-    assert said[0].startswith("evaluate.systems.bad: ")
-    assert "bad:1: 6 columns expected" in said[0]
+    lines = missing(with_systems({**systems, "bad": tmp_path / "bad", "absent": tmp_path / "absent"}))
+    assert len(lines) == 1  # the caller reports missing files
+    assert lines[0].startswith("evaluate.systems.bad: ")
+    assert "bad:1: 6 columns expected" in lines[0]
 
 
 def test_bad_runs_are_refused(collection, folders, tmp_path):
@@ -379,23 +381,25 @@ def test_bootstrap_interval_of_a_known_spread():
     assert not (resampled_means(values, 1000, 8) == means).all()
 
 
-def test_resamples_are_the_same_kept_or_drawn_again(monkeypatch):
+def test_cached_and_redrawn_resamples_are_equal(monkeypatch):
     values = np.random.default_rng(0).random((3000, 2))
-    drawn = []
-    monkeypatch.setattr(bootstrap, "_drawn", lambda *asked, draw=bootstrap._drawn: drawn.append(asked) or draw(*asked))
+    calls = []
+    monkeypatch.setattr(
+        bootstrap, "_drawn", lambda *arguments, draw=bootstrap._drawn: calls.append(arguments) or draw(*arguments)
+    )
     bootstrap._kept.cache_clear()
-    kept = [resampled_means(values, 1500, 7) for _ in range(2)]  # 4.5 M counts: two blocks
-    assert drawn == [(3000, 1500, 7)]  # once for both
+    cached = [resampled_means(values, 1500, 7) for _ in range(2)]  # 4.5 M counts: two blocks
+    assert calls == [(3000, 1500, 7)]  # once for both
     monkeypatch.setattr(bootstrap, "KEPT", 0)
-    assert all((means == resampled_means(values, 1500, 7)).all() for means in kept)
-    assert len(drawn) == 3
+    assert all((means == resampled_means(values, 1500, 7)).all() for means in cached)
+    assert len(calls) == 3
     bootstrap._kept.cache_clear()
 
 
 @pytest.mark.data
 @pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
 def test_a_published_run_gets_its_published_figures():
-    """DL 2019's judged queries, BM25; figures of ir-measures 0.4.3 to four digits, least grade 2."""
+    """BM25 on the judged queries of DL 2019: figures of ir-measures 0.4.3 to four digits, relevant from grade 2."""
     qrels: dict[str, dict[str, int]] = {}
     for line in (DATA / "2019qrels-pass.txt").read_text().splitlines():
         query_id, _, passage_id, grade = line.split()
@@ -405,8 +409,8 @@ def test_a_published_run_gets_its_published_figures():
         for line in file:
             query_id, _, passage_id, _, score, _ = line.split()
             rows.append((query_id, passage_id, float(score)))
-    place = {q: n for n, q in enumerate(qrels)}
-    question = np.array([place[q] for q, _, _ in rows])
+    number = {q: n for n, q in enumerate(qrels)}
+    question = np.array([number[q] for q, _, _ in rows])
     run = runs.ranked(question, np.arange(len(rows)), np.array([score for _, _, score in rows]))  # ties: file's order
     ranks = as_ranks(run, pa.array(list(qrels)), pa.array([p for _, p, _ in rows]))
     grades = dict(zip(MEASURES, measure(ranks, list(qrels), qrels, 2).mean(0), strict=True))
@@ -427,6 +431,6 @@ def test_p_text(p, text):
 
 
 def test_each_questions_figures_are_kept_to_the_last_bit():
-    """Sums of them are compared: 1/2 + 1/6 is a tie with 1/3 + 1/3."""
-    kept = measure_rows("dev", "bm25", ["q"], {"q": [1 / 3] * len(MEASURES)}, {})
-    assert kept["RR@10"].to_pylist() == [1 / 3]
+    """Their sums are compared: 1/2 + 1/6 and 1/3 + 1/3 are a tie."""
+    table = measure_rows("dev", "bm25", ["q"], {"q": [1 / 3] * len(MEASURES)}, {})
+    assert table["RR@10"].to_pylist() == [1 / 3]

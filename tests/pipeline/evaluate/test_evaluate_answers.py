@@ -29,7 +29,7 @@ QUESTIONS = {
     "t1": ("test", ["rome was"]),
     "t2": ("test", ["U.S."]),
     "t3": ("test", []),
-    "t4": ("test", [" ", "\u200b"]),  # no token: as without answers
+    "t4": ("test", [" ", "\u200b"]),  # no tokens: the same as no answers
 }
 RUNS = {
     "bm25": {"d0": "40", "d1": "13", "t0": "40", "t1": "210", "t3": "5"},
@@ -42,8 +42,8 @@ def make_collection(folder: Path, judged: list[tuple[str, str, str, int]] | None
     folder.mkdir()
     passages = [(f"p{n}", f"p{n}", "Paris" if n == 1 else "", text) for n, text in enumerate(TEXTS)]
     write_table(folder / "passages.parquet", schemas()["passages"], passages)
-    asked = [(q, split, f"question {q}", answers) for q, (split, answers) in QUESTIONS.items()]
-    write_table(folder / "queries.parquet", schemas()["queries"], asked)
+    queries = [(q, split, f"question {q}", answers) for q, (split, answers) in QUESTIONS.items()]
+    write_table(folder / "queries.parquet", schemas()["queries"], queries)
     write_table(folder / "qrels.parquet", schemas()["qrels"], judged or [])
     return folder
 
@@ -96,16 +96,16 @@ def test_a_split_without_judgements_is_accepted(tmp_path, folders):
     assert "test: 3 questions with answers" in text
     assert "hits@20" in text
     assert "MRR@10" not in text
-    found = [line for line in notes(metrics) if "without results" in line]
-    assert found == ["BM25: questions with answers, but without results, each counted as zero: 1"]
+    lines = [line for line in notes(metrics) if "without results" in line]
+    assert lines == ["BM25: questions with answers, but without results, each counted as zero: 1"]
 
 
-def test_judgements_and_answers_are_side_by_side(tmp_path, folders):
+def test_judgements_and_answers_are_reported_together(tmp_path, folders):
     judged = [("test", "t0", "p4", 1), ("test", "t3", "p5", 1)]
     figures, metrics = evaluated(make_collection(tmp_path / "c", judged), tmp_path / "out", **folders)
     test = metrics["splits"]["test"]
     assert (test["questions"], test["answers"]["questions"]) == (2, 3)
-    assert figures["test/bm25/RR@10"] == 1.0  # p4 of t0, p5 of t3: what holds an answer counts in hits alone
+    assert figures["test/bm25/RR@10"] == 1.0  # p4 of t0, p5 of t3: passages that hold an answer count only in hits
     assert figures["test/bm25/hits@5"] == pytest.approx(2 / 3, abs=1e-6)
     rows = {(r["query_id"], r["system"]): r for r in pq.read_table(tmp_path / "out" / "per_query.parquet").to_pylist()}
     assert (rows["t0", "bm25"]["RR@10"], rows["t0", "bm25"]["hits@5"]) == (1.0, 1.0)
@@ -113,8 +113,8 @@ def test_judgements_and_answers_are_side_by_side(tmp_path, folders):
     assert (rows["t3", "bm25"]["RR@10"], rows["t3", "bm25"]["hits@5"]) == (1.0, None)
     assert rows["t2", "bm25"]["hits@100"] == 0.0
     assert ("t4", "bm25") not in rows
-    kept = pq.read_table(tmp_path / "out" / "answers.parquet").to_pylist()
-    first = {(r["query_id"], r["system"], r["rank"]): (r["relevance"], r["holds_answer"]) for r in kept}
+    stored = pq.read_table(tmp_path / "out" / "answers.parquet").to_pylist()
+    first = {(r["query_id"], r["system"], r["rank"]): (r["relevance"], r["holds_answer"]) for r in stored}
     assert first["t0", "bm25", 1] == (1, False)
     assert first["t0", "bm25", 2] == (None, True)
     assert first["t3", "bm25", 1] == (1, None)
@@ -131,14 +131,14 @@ def test_the_judgements_of_answers_give_another_tool_the_same_figures(tmp_path, 
     qrels = [ir_measures.Qrel(q, p, relevance) for (q, p), relevance in rows.items()]
     run = ir_measures.read_trec_run(str(folders["stage2"] / "run.trec"))
     hits = {f"hits@{k}": ir_measures.parse_measure(f"Success@{k}") for k in (5, 20, 100)}
-    found = ir_measures.calc_aggregate(hits.values(), qrels, run)
+    figures = ir_measures.calc_aggregate(hits.values(), qrels, run)
     for name, measure in hits.items():
         mean = metrics["splits"]["test"]["answers"]["systems"]["stage2"][name]["mean"]
-        assert found[measure] == pytest.approx(mean, abs=1e-6)
+        assert figures[measure] == pytest.approx(mean, abs=1e-6)
 
 
-def test_fusions_and_the_winner_are_chosen_by_answers_where_dev_has_no_judgements(tmp_path):
-    """What BM25 puts first is right, what the other puts first is wrong: BM25 gets the larger share."""
+def test_fusions_and_the_winner_are_chosen_by_answers_if_dev_has_no_judgements(tmp_path):
+    """The first passages of BM25 are right and those of stage 2 are wrong, so BM25 gets the larger weight."""
     folders = {
         "bm25": make_run(tmp_path / "bm25", {"d0": "04", "d1": "31", "t0": "0"}),
         "stage2": make_run(tmp_path / "stage2", {"d0": "45321", "d1": "12450", "t0": "4"}),
@@ -146,22 +146,22 @@ def test_fusions_and_the_winner_are_chosen_by_answers_where_dev_has_no_judgement
     _, metrics = evaluated(make_collection(tmp_path / "c"), tmp_path / "out", **folders)
     assert metrics["fusion"] == {"method": "reciprocal_rank", "weight": 0.75, "chosen_on_dev": True}
     assert metrics["winner_on_dev"] == "fusion"  # hits@20: 1 of 2 against none
-    turned = {"bm25": folders["stage2"], "stage2": folders["bm25"]}
-    _, metrics = evaluated(make_collection(tmp_path / "d"), tmp_path / "other", **turned)
+    swapped = {"bm25": folders["stage2"], "stage2": folders["bm25"]}
+    _, metrics = evaluated(make_collection(tmp_path / "d"), tmp_path / "other", **swapped)
     assert metrics["fusion"]["weight"] == 0.25
     assert metrics["winner_on_dev"] == "dense"
-    # With judgements of dev, these choose.
-    against = make_collection(tmp_path / "e", [("dev", "d0", "p4", 1), ("dev", "d1", "p1", 1)])
-    _, metrics = evaluated(against, tmp_path / "third", **folders)
+    # If dev has judgements, they choose the fusion.
+    with_judgements = make_collection(tmp_path / "e", [("dev", "d0", "p4", 1), ("dev", "d1", "p1", 1)])
+    _, metrics = evaluated(with_judgements, tmp_path / "third", **folders)
     assert metrics["fusion"]["weight"] == 0.25
 
 
-def test_systems_files_are_looked_at_too(tmp_path, folders):
+def test_answers_are_searched_in_other_systems_run_files_too(tmp_path, folders):
     file = tmp_path / "gar.trec"
     file.write_text("t2 Q0 p5 1 2.0 x\nt0 Q0 p4 1 2.0 x\nt3 Q0 p0 1 2.0 x\nnobody Q0 p0 1 2.0 x\n")
     config = CONFIG.model_copy(update={"systems": {"GAR": file}})
     figures, metrics = evaluated(make_collection(tmp_path / "c"), tmp_path / "out", config, **folders)
-    assert figures["test/GAR/hits@5"] == pytest.approx(1 / 3, abs=1e-6)  # t2 by p5; t0 by nothing; t1 is not there
+    assert figures["test/GAR/hits@5"] == pytest.approx(1 / 3, abs=1e-6)  # t2 by p5; t0 by nothing; t1 is missing
     answers = metrics["splits"]["test"]["answers"]
     assert answers["questions_without_results"]["GAR"] == 1
     assert metrics["systems"]["GAR"]["rows_of_other_questions"] == 2
@@ -172,25 +172,25 @@ def test_systems_files_are_looked_at_too(tmp_path, folders):
 
 
 def test_each_passage_is_cut_into_tokens_once(tmp_path, folders, monkeypatch):
-    cut: list[str] = []
+    tokenized: list[str] = []
     normalised = answer_qrels.normalised
-    monkeypatch.setattr(answer_qrels, "normalised", lambda text: (cut.append(text), normalised(text))[1])
-    monkeypatch.setattr(answer_qrels, "PASSAGES", 2)  # in several pieces
-    told: list[tuple[int, int | None]] = []
+    monkeypatch.setattr(answer_qrels, "normalised", lambda text: (tokenized.append(text), normalised(text))[1])
+    monkeypatch.setattr(answer_qrels, "PASSAGES", 2)  # in several batches
+    reports: list[tuple[int, int | None]] = []
 
     def progress(done, total, unit, numbers=None):
         if unit == "passages":
-            told.append((done, total))
+            reports.append((done, total))
 
     evaluated(make_collection(tmp_path / "c"), tmp_path / "out", progress=progress, **folders)
     dev, test = {"p4", "p0", "p1", "p3"}, {"p4", "p0", "p2", "p1", "p3"}  # p5 is listed for questions without answers
     texts = sorted(TEXTS[int(p[1])] for p in [*dev, *test])
-    answers = [answer for _, own in QUESTIONS.values() for answer in own]
-    assert sorted((Counter(cut) - Counter(answers)).elements()) == texts
-    assert told == [(4, 4), (5, 5)]
+    answers = [answer for _, accepted in QUESTIONS.values() for answer in accepted]
+    assert sorted((Counter(tokenized) - Counter(answers)).elements()) == texts
+    assert reports == [(4, 4), (5, 5)]
 
 
-def test_only_the_first_hundred_ranks_are_looked_at(tmp_path):
+def test_only_the_first_hundred_ranks_are_checked(tmp_path):
     passages = 130
     (tmp_path / "c").mkdir()
     rows = [(f"p{n}", f"p{n}", "", "right" if n in (99, 100) else "wrong") for n in range(passages)]
@@ -198,7 +198,8 @@ def test_only_the_first_hundred_ranks_are_looked_at(tmp_path):
     queries = [("q0", "test", "", ["right"]), ("q1", "test", "", ["right"])]
     write_table(tmp_path / "c" / "queries.parquet", schemas()["queries"], queries)
     write_table(tmp_path / "c" / "qrels.parquet", schemas()["qrels"], [])
-    order = {"q0": range(passages), "q1": [n for n in range(passages) if n != 99]}  # at rank 100; at rank 100 and none
+    # An answer is at rank 100 of both lists.
+    order = {"q0": range(passages), "q1": [n for n in range(passages) if n != 99]}
     folder = tmp_path / "stage1"
     folder.mkdir()
     with runs.writer(folder) as write:
@@ -212,8 +213,8 @@ def test_only_the_first_hundred_ranks_are_looked_at(tmp_path):
 
 def test_without_answers_there_is_no_table_of_them(tmp_path, folders):
     collection = make_collection(tmp_path / "c", [("test", "t0", "p0", 1)])
-    asked = [(q, split, "", []) for q, (split, _) in QUESTIONS.items()]
-    write_table(collection / "queries.parquet", schemas()["queries"], asked)
+    queries = [(q, split, "", []) for q, (split, _) in QUESTIONS.items()]
+    write_table(collection / "queries.parquet", schemas()["queries"], queries)
     _, metrics = evaluated(collection, tmp_path / "out", **folders)
     assert "answers" not in metrics["splits"]["test"]
     assert not (tmp_path / "out" / "answer_qrels.parquet").exists()

@@ -1,4 +1,4 @@
-"""Bad and incomplete input of the stage: refused in a line, or counted, and every figure is that of ir-measures."""
+"""Bad input is refused in one line, incomplete input is counted, and figures equal those of ir-measures."""
 
 import json
 from pathlib import Path
@@ -29,9 +29,9 @@ JUDGED = {"q0": {"p0": 1, "p3": 1}, "q1": {"p1": 2}, "q2": {"p2": 1}, "q3": {"p3
 @pytest.fixture
 def collection(tmp_path: Path) -> Path:
     passages = [(f"p{n}", f"p{n}", "", f"text {n}") for n in range(120)]
-    asked = [(q, "test", f"question {q}") for q in QUESTIONS]
-    judged = [("test", q, p, grade) for q, found in JUDGED.items() for p, grade in found.items()]
-    return write_collection(tmp_path / "collection", passages, asked, judged)
+    queries = [(q, "test", f"question {q}") for q in QUESTIONS]
+    judged = [("test", q, p, grade) for q, grades in JUDGED.items() for p, grade in grades.items()]
+    return write_collection(tmp_path / "collection", passages, queries, judged)
 
 
 @pytest.fixture
@@ -52,10 +52,10 @@ def measured(collection: Path, dense: Path, out: Path, *lines: str) -> dict:
 
 
 def expected(lines: list[str], measure: str) -> float:
-    """By ir-measures alone, over the three questions with a relevant passage."""
+    """The figure of ir-measures over the three questions with a relevant passage."""
     rows = [line.split() for line in lines]
     run = [ir_measures.ScoredDoc(q, p, float(score)) for q, _, p, _, score, _ in rows]
-    qrels = [ir_measures.Qrel(q, p, g) for q, found in JUDGED.items() if q != "q3" for p, g in found.items()]
+    qrels = [ir_measures.Qrel(q, p, g) for q, grades in JUDGED.items() if q != "q3" for p, g in grades.items()]
     parsed = ir_measures.parse_measure(measure)
     return ir_measures.calc_aggregate([parsed], qrels, run)[parsed]
 
@@ -73,7 +73,7 @@ LINES = ["q0 Q0 p5 1 9.0 x", "q0 Q0 p0 2 8.5 x", "q1 Q0 p7 1 3.0 x", "q1 Q0 p8 2
          {"rows_of_unknown_passages": 1}, "gone"),
     ],
 )  # fmt: skip
-def test_what_is_left_out_is_counted_and_changes_no_figure(collection, dense, tmp_path, more, counts, first):
+def test_rows_left_out_are_counted_and_change_no_figure(collection, dense, tmp_path, more, counts, first):
     metrics = measured(collection, dense, tmp_path / "out", *LINES, *more)
     test = metrics["splits"]["test"]
     for measure in ("RR@10", "nDCG@10", "R@20", "AP", "Success@5"):
@@ -83,17 +83,17 @@ def test_what_is_left_out_is_counted_and_changes_no_figure(collection, dense, tm
     missing = 0 if any(line.startswith("q2 ") for line in more) else 1
     assert test["questions_without_results"] == {"stage1": 0, "other": missing}
     assert metrics["systems"]["other"].items() >= {"rows": len(LINES) + len(more), **counts}.items()
-    said = notes(metrics)
-    assert ("other: questions without results, each counted as zero: 1" in said) == bool(missing)
-    assert "questions left out because they have no relevant passage: 1" in said
-    assert [line for line in said if "rows of" in line] == [
+    lines = notes(metrics)
+    assert ("other: questions without results, each counted as zero: 1" in lines) == bool(missing)
+    assert "questions left out because they have no relevant passage: 1" in lines
+    assert [line for line in lines if "rows of" in line] == [
         f"other: {key.replace('_', ' ')}, left out: {count} of {len(LINES) + len(more)} (first: {first})"
         for key, count in counts.items()
         if count
     ]
 
 
-def test_a_missing_question_is_a_zero_of_the_difference_too(collection, dense, tmp_path):
+def test_a_missing_question_counts_as_zero_in_the_difference_too(collection, dense, tmp_path):
     test = measured(collection, dense, tmp_path / "out", *LINES)["splits"]["test"]
     difference = test["differences"]["stage1 - other"]["RR@10"]
     # stage 1: q0 1 (p3 is relevant), q1 1/2, q2 1/4; other: 1/2, 1/3, 0
@@ -101,7 +101,7 @@ def test_a_missing_question_is_a_zero_of_the_difference_too(collection, dense, t
     assert (difference["wins"], difference["ties"], difference["losses"]) == (3, 0, 0)
     d = np.array([1 / 2, 1 / 6, 1 / 4])
     t = d.mean() / (d.std(ddof=1) / np.sqrt(3))
-    assert difference["p"] == pytest.approx(1 - t / np.sqrt(2 + t * t), abs=1e-6)  # t of 2 degrees of freedom
+    assert difference["p"] == pytest.approx(1 - t / np.sqrt(2 + t * t), abs=1e-6)  # t with 2 degrees of freedom
     assert difference["p_holm"] == difference["p"]  # one pair
 
 
@@ -117,7 +117,7 @@ def test_a_missing_question_is_a_zero_of_the_difference_too(collection, dense, t
         (["q0 Q0 gone 1 1.0 x"], "other.trec:1: unknown passage id 'gone'"),
     ],
 )
-def test_what_would_give_wrong_figures_is_refused(collection, dense, tmp_path, lines, message):
+def test_run_files_that_would_give_wrong_figures_are_refused(collection, dense, tmp_path, lines, message):
     with pytest.raises(InputError, match=message):
         measured(collection, dense, tmp_path / "out", *lines)
 

@@ -1,4 +1,4 @@
-"""Run files joined without a collection."""
+"""Run files are fused without a collection."""
 
 import gzip
 from pathlib import Path
@@ -15,25 +15,27 @@ from pipeline.evaluate.fuse_files import fuse_files
 def trec(folder: Path, name: str, **lists: str) -> Path:
     """lists: question=passages, each a letter, best first; scores descend from the number of passages."""
     return put(
-        folder, name, *(f"{q} Q0 {p} 1 {len(found) - n} x" for q, found in lists.items() for n, p in enumerate(found))
+        folder,
+        name,
+        *(f"{q} Q0 {p} 1 {len(passages) - n} x" for q, passages in lists.items() for n, p in enumerate(passages)),
     )
 
 
-def found(path: Path) -> dict[str, str]:
+def lists_in(path: Path) -> dict[str, str]:
     lists: dict[str, str] = {}
     for _, query_id, passage_id, _, _ in run_file_rows(path):
         lists[query_id] = lists.get(query_id, "") + passage_id
     return lists
 
 
-def join(*paths: Path, out: Path | None = None, **given):
+def join(*paths: Path, out: Path | None = None, **settings):
     fields = {"qrels": None, "method": None, "weight": None, "relevance": 1, "depth": 1000}
-    return fuse_files(paths, out or paths[0].parent / "out", **fields | given)
+    return fuse_files(paths, out or paths[0].parent / "out", **fields | settings)
 
 
-def test_without_judgements_all_weigh_alike(tmp_path):
+def test_without_judgements_all_runs_have_equal_weights(tmp_path):
     first, second, third = (
-        trec(tmp_path, name, q=found) for name, found in (("one", "abc"), ("two", "cb"), ("three", "bd"))
+        trec(tmp_path, name, q=passages) for name, passages in (("one", "abc"), ("two", "cb"), ("three", "bd"))
     )
     fused = join(first, second, third)
     assert (fused.method, fused.weight, fused.chosen, fused.measured) == ("z_score_sum", 1 / 3, False, {})
@@ -41,11 +43,11 @@ def test_without_judgements_all_weigh_alike(tmp_path):
     scores = {passage_id: score for _, _, passage_id, score, _ in run_file_rows(tmp_path / "out")}
     assert scores["b"] == pytest.approx((0 - 1 + 1) / 3, abs=1e-6)
     assert scores["a"] == pytest.approx((1.5**0.5 - 1 - 1) / 3, abs=1e-6)
-    assert found(tmp_path / "out") == {"q": "bacd"}
+    assert lists_in(tmp_path / "out") == {"q": "bacd"}
 
 
 @pytest.mark.parametrize(
-    ("given", "method", "weight", "not_tuned"),
+    ("settings", "method", "weight", "not_tuned"),
     [
         ({"method": "reciprocal_rank"}, "reciprocal_rank", 0.5, "no dev questions"),
         ({"weight": 0.3}, "z_score_sum", 0.3, "no dev questions"),
@@ -53,14 +55,14 @@ def test_without_judgements_all_weigh_alike(tmp_path):
         ({"judged": "q 0 elsewhere 1"}, "z_score_sum", 0.5, "nothing relevant is found on dev"),
     ],
 )
-def test_what_nothing_has_chosen_says_so(given, method, weight, not_tuned, tmp_path):
+def test_an_untuned_choice_is_reported_with_the_reason(settings, method, weight, not_tuned, tmp_path):
     first, second = trec(tmp_path, "one", q="abc"), trec(tmp_path, "two", q="cb")
-    judged = given.pop("judged", None)
-    fused = join(first, second, **given, qrels=judged and put(tmp_path, "qrels", judged))
+    judged = settings.pop("judged", None)
+    fused = join(first, second, **settings, qrels=judged and put(tmp_path, "qrels", judged))
     assert (fused.method, fused.weight, fused.chosen, fused.not_tuned) == (method, weight, False, not_tuned)
 
 
-def test_judgements_choose_what_is_not_given(tmp_path):
+def test_judgements_choose_the_settings_that_are_not_set(tmp_path):
     first, second = trec(tmp_path, "one", q="abc", r="xyz"), trec(tmp_path, "two", q="cba", r="zx", s="a")
     qrels = put(tmp_path, "qrels", "q 0 c 1", "r 0 z 2", "r 0 x 0", "nobody 0 a 1")
     fused = join(first, second, qrels=qrels)
@@ -75,7 +77,7 @@ def test_judgements_choose_what_is_not_given(tmp_path):
     assert fused.weight < 0.5
     assert (fused.questions, fused.judged, fused.unlisted) == (3, 3, 1)  # `nobody` is in no run, `s` not judged
     assert fused.measured == {str(first): pytest.approx(2 / 9, abs=1e-6), str(second): 0.666667, "fused": 0.666667}
-    assert found(tmp_path / "out")["s"] == "a"
+    assert lists_in(tmp_path / "out")["s"] == "a"
     assert join(first, second, qrels=qrels, method="weighted_sum").method == "weighted_sum"
     by_hand = join(first, second, qrels=qrels, method="reciprocal_rank", weight=0.9)
     assert (by_hand.weight, by_hand.chosen, by_hand.measured["fused"]) == (
@@ -85,7 +87,7 @@ def test_judgements_choose_what_is_not_given(tmp_path):
     )
 
 
-def test_grades_below_the_least_are_not_relevant(tmp_path):
+def test_grades_below_the_threshold_are_not_relevant(tmp_path):
     first, second = trec(tmp_path, "one", q="ab"), trec(tmp_path, "two", q="ba")
     qrels = put(tmp_path, "qrels", "q 0 a 1", "q 0 b 2")
     assert join(first, second, qrels=qrels, relevance=2).measured[str(second)] == 1
@@ -96,26 +98,26 @@ def test_grades_below_the_least_are_not_relevant(tmp_path):
 def test_depth_cuts_each_question(tmp_path):
     first, second = trec(tmp_path, "one", q="abc", r="ab"), trec(tmp_path, "two", q="abd", r="b")
     join(first, second, depth=2)
-    assert {q: len(ids) for q, ids in found(tmp_path / "out").items()} == {"q": 2, "r": 2}
+    assert {q: len(ids) for q, ids in lists_in(tmp_path / "out").items()} == {"q": 2, "r": 2}
 
 
 def test_more_questions_than_are_written_at_a_time(tmp_path):
     lists = {f"q{n}": "ab" if n % 2 else "ba" for n in range(1100)}
     first, second = trec(tmp_path, "one", **lists), trec(tmp_path, "two", **lists)
     join(first, second)
-    assert found(tmp_path / "out") == lists
+    assert lists_in(tmp_path / "out") == lists
 
 
-def test_packed_files_and_three_columns(tmp_path):
-    packed = tmp_path / "one.gz"
-    packed.write_bytes(gzip.compress(trec(tmp_path, "one", q="ab").read_bytes()))
-    join(packed, put(tmp_path, "two", "q\tb\t1", "q\ta\t2"), weight=0.9)
-    assert found(tmp_path / "out") == {"q": "ab"}
+def test_compressed_files_and_files_of_three_columns_are_read(tmp_path):
+    compressed = tmp_path / "one.gz"
+    compressed.write_bytes(gzip.compress(trec(tmp_path, "one", q="ab").read_bytes()))
+    join(compressed, put(tmp_path, "two", "q\tb\t1", "q\ta\t2"), weight=0.9)
+    assert lists_in(tmp_path / "out") == {"q": "ab"}
 
 
 def test_bad_input_is_reported_before_anything_is_written(tmp_path):
     first, second = trec(tmp_path, "one", q="ab"), trec(tmp_path, "two", q="aba")
-    for paths, given, message in (
+    for paths, settings, message in (
         ([first], {}, "one: only one run"),
         ([first, first], {}, "one: duplicate run file"),
         ([first, tmp_path / "no"], {}, "no: no such file"),
@@ -124,18 +126,18 @@ def test_bad_input_is_reported_before_anything_is_written(tmp_path):
         ([first, second], {}, r"two:\d+: this passage appears twice for its question"),
     ):
         with pytest.raises(InputError, match=message):
-            join(*paths, **given)
+            join(*paths, **settings)
     with pytest.raises(InputError, match="its folder does not exist"):
         join(first, second, out=tmp_path / "no" / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_read_is_not_overwritten_nor_read_twice(tmp_path):
+def test_input_files_are_neither_overwritten_nor_read_twice(tmp_path):
     first, second = trec(tmp_path, "one", q="ab"), trec(tmp_path, "out.part", q="ba")
     qrels = put(tmp_path, "qrels", "q 0 a 1")
     link = tmp_path / "link"
     link.symlink_to(first)
-    for paths, given, message in (
+    for paths, settings, message in (
         ([first, link], {}, "link: duplicate run file"),
         ([first, second], {"out": first}, "--out .*one: would overwrite .*one, an input file"),
         ([first, second], {"out": link}, "--out .*link: would overwrite .*one, an input file"),
@@ -144,11 +146,11 @@ def test_what_is_read_is_not_overwritten_nor_read_twice(tmp_path):
     ):
         before = {path: path.read_bytes() for path in tmp_path.iterdir()}
         with pytest.raises(InputError, match=message):
-            join(*paths, **given)
+            join(*paths, **settings)
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_an_output_that_cannot_be_written_is_one_line_and_stays_as_it_was(tmp_path):
+def test_an_output_that_cannot_be_written_is_reported_in_one_line_and_is_unchanged(tmp_path):
     first, second = trec(tmp_path, "one", q="ab"), trec(tmp_path, "two", q="ba")
     with pytest.raises(InputError, match="--out /dev/full: cannot be written: No space left on device"):
         join(first, second, out=Path("/dev/full"))
@@ -156,13 +158,13 @@ def test_an_output_that_cannot_be_written_is_one_line_and_stays_as_it_was(tmp_pa
     out = put(tmp_path, "out", "older")
     link = tmp_path / "link"
     link.symlink_to(out)
-    in_the_way = tmp_path / "out.part"
-    in_the_way.mkdir()
+    blocking = tmp_path / "out.part"
+    blocking.mkdir()
     with pytest.raises(InputError, match="link: cannot be written: Is a directory"):
         join(first, second, out=link)
     assert out.read_text() == "older\n"
-    in_the_way.rmdir()
+    blocking.rmdir()
     join(first, second, out=link)
     assert link.is_symlink()
-    assert found(out) == {"q": "ab"}
+    assert lists_in(out) == {"q": "ab"}
     assert not list(tmp_path.glob("*.part"))

@@ -1,4 +1,4 @@
-"""Fusion against sums done by hand."""
+"""Fusion, compared with sums calculated by hand."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ def run(*rows: tuple[int, int, float]) -> Run:
     return ranked(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
-# Question 0: passages 5, 6, 7; question 1: passage 5 alone.
+# Question 0: passages 5, 6, 7; question 1: only passage 5.
 BM25 = run((0, 5, 9.0), (0, 6, 5.0), (0, 7, 1.0), (1, 5, 3.0))
 DENSE = run((0, 7, 0.8), (0, 8, 0.6), (1, 6, -2.0), (1, 5, -4.0))
 
@@ -28,23 +28,23 @@ def test_reciprocal_rank_by_hand():
 
 
 def test_weighted_sum_by_hand():
-    assert parts(BM25, "weighted_sum", 60, 2)[0].tolist() == [1.0, 0.5, 0.0, 1.0]  # one answer alone gets 1
+    assert parts(BM25, "weighted_sum", 60, 2)[0].tolist() == [1.0, 0.5, 0.0, 1.0]  # a single result gets 1
     fused = fuse([BM25, DENSE], Choice("weighted_sum", 0.5), 60)
     assert fused.passage_R.tolist() == [5, 7, 6, 8, 5, 6]  # 5 and 7 with .5, 5 and 6 with .5: passage order
     assert fused.score_R.tolist() == [0.5, 0.5, 0.25, 0.0, 0.5, 0.5]
 
 
-def test_the_first_run_has_the_weight_and_the_others_equal_parts_of_the_rest():
+def test_the_first_run_has_the_weight_and_the_others_share_the_rest_equally():
     third = run((0, 8, 3.0), (0, 5, 1.0))
     fused = fuse([BM25, DENSE, third], Choice("reciprocal_rank", 0.5), 60)
     scores = {(q, p): s for q, p, s in zip(fused.question_R, fused.passage_R, fused.score_R, strict=True)}
     assert scores[0, 5] == pytest.approx(0.5 / 61 + 0.25 / 62)
     assert scores[0, 8] == pytest.approx(0.25 / 62 + 0.25 / 61)
     assert scores[1, 6] == pytest.approx(0.25 / 61)
-    alike = fuse([BM25, DENSE, third], Choice("reciprocal_rank", 1 / 3), 60)
-    at = dict(zip(zip(alike.question_R, alike.passage_R, strict=True), alike.score_R, strict=True))
-    assert at[0, 5] == pytest.approx((1 / 61 + 1 / 62) / 3)
-    assert at[0, 7] == pytest.approx((1 / 63 + 1 / 61) / 3)
+    equal = fuse([BM25, DENSE, third], Choice("reciprocal_rank", 1 / 3), 60)
+    score_of = dict(zip(zip(equal.question_R, equal.passage_R, strict=True), equal.score_R, strict=True))
+    assert score_of[0, 5] == pytest.approx((1 / 61 + 1 / 62) / 3)
+    assert score_of[0, 7] == pytest.approx((1 / 63 + 1 / 61) / 3)
 
 
 def test_a_list_of_equal_scores_gets_one():
@@ -62,7 +62,7 @@ SCORES = {
 
 
 @pytest.mark.parametrize("scores", SCORES.values(), ids=SCORES)
-def test_z_scores_have_mean_0_and_variance_1_and_what_is_not_listed_the_least(scores):
+def test_z_scores_have_mean_0_and_variance_1_and_unlisted_passages_get_the_lowest(scores):
     listed_R, other_Q = parts(run(*((0, n, s) for n, s in enumerate(scores))), "z_score_sum", 60, 1)
     assert listed_R.mean() == pytest.approx(0, abs=1e-9)
     assert listed_R.std() == pytest.approx(1)
@@ -72,32 +72,32 @@ def test_z_scores_have_mean_0_and_variance_1_and_what_is_not_listed_the_least(sc
 
 @pytest.mark.parametrize("method", ["weighted_sum", "z_score_sum"])
 @pytest.mark.parametrize("step", [0.1, 1 / 3, 1e-9])
-def test_sums_that_differ_by_rounding_alone_are_in_passage_order(method, step):
+def test_sums_that_differ_only_by_rounding_are_in_passage_order(method, step):
     passages = range(11)
     opposite = [run(*((0, n, sign * n * s) for n in passages)) for sign, s in ((1, step), (-1, 0.7))]
     fused = fuse(opposite, Choice(method, 0.5), 60)
     assert fused.passage_R.tolist() == [*passages]
     assert len({*fused.score_R.tolist()}) == 1
     above = run(*((0, n, n * step) for n in passages), (0, 10_000, 10 * step + 1e-6))
-    assert fuse([above, opposite[1]], Choice(method, 0.9), 60).passage_R[0] == 10_000  # what does differ counts
+    assert fuse([above, opposite[1]], Choice(method, 0.9), 60).passage_R[0] == 10_000  # a real difference counts
 
 
 def test_z_scores_by_hand():
     fused = fuse([BM25, DENSE], Choice("z_score_sum", 0.5), 60)
-    at = dict(zip(zip(fused.question_R, fused.passage_R, strict=True), fused.score_R, strict=True))
+    score_of = dict(zip(zip(fused.question_R, fused.passage_R, strict=True), fused.score_R, strict=True))
     high = 1.5**0.5  # of 9, 5, 1: mean 5, variance 32 / 3
-    assert at[0, 5] == pytest.approx((high - 1) / 2)  # DENSE has 1 and -1, and not this passage
-    assert at[0, 6] == pytest.approx((0 - 1) / 2)
-    assert at[0, 7] == pytest.approx((-high + 1) / 2)
-    assert at[0, 8] == pytest.approx((-high - 1) / 2)
-    assert at[1, 5] == pytest.approx((0 - 1) / 2)  # one answer alone has no spread
-    assert at[1, 6] == pytest.approx((-1 + 1) / 2)
+    assert score_of[0, 5] == pytest.approx((high - 1) / 2)  # DENSE has 1 and -1, and not this passage
+    assert score_of[0, 6] == pytest.approx((0 - 1) / 2)
+    assert score_of[0, 7] == pytest.approx((-high + 1) / 2)
+    assert score_of[0, 8] == pytest.approx((-high - 1) / 2)
+    assert score_of[1, 5] == pytest.approx((0 - 1) / 2)  # a single result has no spread
+    assert score_of[1, 6] == pytest.approx((-1 + 1) / 2)
 
 
 @pytest.mark.parametrize(
     "rows", [[(0, 1, 2.0)], [(0, 1, 0.1), (0, 2, 0.1), (0, 3, 0.1)], [(0, 1, -1e38), (0, 2, -1e38)]]
 )
-def test_of_a_list_of_equal_scores_all_are_above_what_it_lacks(rows):
+def test_a_list_of_equal_scores_ranks_its_passages_above_unlisted_ones(rows):
     listed_R, other_Q = parts(run(*rows), "z_score_sum", 60, 2)
     assert listed_R.tolist() == [0.0] * len(rows)
     assert other_Q.tolist() == [-1.0, 0.0]  # question 1 has no list
@@ -113,20 +113,20 @@ def test_of_a_list_of_equal_scores_all_are_above_what_it_lacks(rows):
         (["weighted_sum"], [0.3], 4, Choice("weighted_sum", 0.3)),
     ],
 )
-def test_without_judgements_all_weigh_alike_unless_one_choice_is_left(methods, weights, runs, expected):
+def test_without_judgements_weights_are_equal_unless_only_one_choice_exists(methods, weights, runs, expected):
     assert untuned(runs, methods, weights) == expected
 
 
 @pytest.mark.parametrize("relevant", [([], []), ([0], [99]), ([1], [7])])
-def test_nothing_is_chosen_where_nothing_relevant_is_found(relevant):
+def test_nothing_is_chosen_if_nothing_relevant_is_found(relevant):
     pairs = np.array(relevant[0], np.int64), np.array(relevant[1], np.int64)
     assert choose([BM25, DENSE], pairs, 2, ["reciprocal_rank", "weighted_sum"], [0.1, 0.9], 60) is None
 
 
 def test_an_empty_run_changes_no_order():
-    nothing = Run(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    empty = Run(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     for method in ("reciprocal_rank", "weighted_sum", "z_score_sum"):
-        fused = fuse([BM25, nothing], Choice(method, 0.3), 60)
+        fused = fuse([BM25, empty], Choice(method, 0.3), 60)
         assert fused.passage_R.tolist() == BM25.passage_R.tolist()
 
 
@@ -146,11 +146,11 @@ def test_mean_reciprocal_rank_equals_sorting():
         assert mean_reciprocal_rank(question, passage, score, relevant, 13) == pytest.approx(expected / 13)
 
 
-def test_choose_takes_the_best_on_the_judgements():
-    relevant = np.array([0]), np.array([8])  # what DENSE alone finds
+def test_choose_returns_the_best_choice_on_the_judgements():
+    relevant = np.array([0]), np.array([8])  # only DENSE finds it
     choice = choose([BM25, DENSE], relevant, 2, ["reciprocal_rank"], [0.9, 0.1], 60)
     assert choice == Choice("reciprocal_rank", 0.1)
-    relevant = np.array([0, 1]), np.array([5, 5])  # what BM25 puts first
+    relevant = np.array([0, 1]), np.array([5, 5])  # BM25 ranks it first
     choice = choose([BM25, DENSE], relevant, 2, ["weighted_sum", "reciprocal_rank"], [0.1, 0.9], 60)
     assert choice == Choice("weighted_sum", 0.9)
 

@@ -1,4 +1,4 @@
-"""Measures that look deeper than the lists: when there is a message, and which."""
+"""Measures that look deeper than the lists: when a message appears, and its text."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from pipeline.evaluate.shallow import cut_at, shallow
 from pipeline.evaluate.short_tables import all_notes, notes
 from pipeline.runtime.work import Work, silent
 
-SAID = {
+EXPECTED = {
     1000: "",
     999: "R@1000 is R@999 there, and AP is cut",
     100: "R@1000 is R@100 there, and AP is cut",
@@ -27,13 +27,13 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize(("longest", "said"), SAID.items())
-def test_the_notes_on_lists_of_a_length(longest, said):
-    assert shallow(longest, MEASURES) == (f"no list is longer than {longest}; {said}" if said else "")
+@pytest.mark.parametrize(("longest", "expected"), EXPECTED.items())
+def test_the_note_on_lists_of_a_length(longest, expected):
+    assert shallow(longest, MEASURES) == (f"no list is longer than {longest}; {expected}" if expected else "")
 
 
 @pytest.mark.parametrize(
-    ("measures", "said"),
+    ("measures", "expected"),
     [
         (["RR@10", "nDCG@10"], ""),
         (["hits@100"], "no list is longer than 20; hits@100 is hits@20 there"),
@@ -41,8 +41,8 @@ def test_the_notes_on_lists_of_a_length(longest, said):
         ([], ""),
     ],
 )
-def test_only_of_measures_that_are_shown(measures, said):
-    assert shallow(20, measures) == said
+def test_the_note_names_only_measures_that_are_shown(measures, expected):
+    assert shallow(20, measures) == expected
     assert shallow(None, measures) == ""
 
 
@@ -52,7 +52,7 @@ def test_only_of_measures_that_are_shown(measures, said):
         (100, None, None, 100),
         (100, 101, None, 100),
         (100, 100, None, None),  # the whole collection
-        (60, 5000, 1000, None),  # nothing more holds a word of any question
+        (60, 5000, 1000, None),  # no other passage holds a word of any question
         (1000, 5000, 1000, 1000),
         (0, None, None, None),
     ],
@@ -66,24 +66,24 @@ def trec(folder: Path, name: str, *lengths: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "said"),
+    ("lengths", "expected"),
     [
         ((100, 100), "no list is longer than 100; R@1000 is R@100 there, and AP is cut"),
         ((300, 7), "no list is longer than 300; R@1000 is R@300 there, and AP is cut"),
         ((20, 20), "Success@100 is Success@20 there, and AP is cut"),
-        ((1000, 1), None),  # some questions have less, as they may
+        ((1000, 1), None),  # single questions may have short lists
     ],
 )
-def test_a_run_file_that_is_shallow_says_so(lengths, said, tmp_path):
+def test_a_shallow_run_file_is_reported(lengths, expected, tmp_path):
     qrels = put(tmp_path, "qrels", "q0 0 p0 1", "q1 0 p0 1")
     runs = [trec(tmp_path, "top.trec", *lengths), trec(tmp_path, "deep.trec", 1000, 1000)]
-    given = ["evaluate", *map(str, runs), "--qrels", str(qrels)]
-    ended = CliRunner().invoke(app, [*given, "--samples", "100"], env={"COLUMNS": "300"})
-    lines = [line for line in ended.stderr.splitlines() if "no list is longer" in line]
-    assert [said in line and "top.trec: " in line for line in lines] == [True] * bool(said)
-    found = json.loads(CliRunner().invoke(app, [*given, "--samples", "100", "--json"]).stdout)["counts"]
-    assert [counts["cut_at"] for counts in found.values()] == [max(lengths), 1000]
-    assert [bool(counts["shallow"]) for counts in found.values()] == [bool(said), False]
+    command = ["evaluate", *map(str, runs), "--qrels", str(qrels)]
+    result = CliRunner().invoke(app, [*command, "--samples", "100"], env={"COLUMNS": "300"})
+    lines = [line for line in result.stderr.splitlines() if "no list is longer" in line]
+    assert [expected in line and "top.trec: " in line for line in lines] == [True] * bool(expected)
+    counts_by_run = json.loads(CliRunner().invoke(app, [*command, "--samples", "100", "--json"]).stdout)["counts"]
+    assert [counts["cut_at"] for counts in counts_by_run.values()] == [max(lengths), 1000]
+    assert [bool(counts["shallow"]) for counts in counts_by_run.values()] == [bool(expected), False]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_run_file_that_is_shallow_says_so(lengths, said, tmp_path):
         (150, [], False),  # the whole collection
     ],
 )
-def test_rows_of_the_table_that_are_shallow_say_so(length, short, whole, tmp_path):
+def test_shallow_rows_of_the_table_are_reported(length, short, whole, tmp_path):
     passages = [(f"p{n}", f"p{n}", "", f"text of p{n}") for n in range(150)]
     queries = [("q0", "test", "one"), ("q1", "test", "two")]
     judged = [("test", q, "p0", 1) for q, *_ in queries]
@@ -115,16 +115,16 @@ def test_rows_of_the_table_that_are_shallow_say_so(length, short, whole, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "reported"),
     [
-        ({"scores": "bm25", "depth": 1000}, False),  # nothing more was found
+        ({"scores": "bm25", "depth": 1000}, False),  # no further passage is found
         ({"scores": "weights", "depth": 21}, False),
         ({"scores": "bm25", "depth": 20}, True),
-        ({"scores": "bm25"}, True),  # of an older version: not known
+        ({"scores": "bm25"}, True),  # of an older version: the depth is unknown
         ({"scores": "run"}, True),
     ],
 )
-def test_lists_that_end_by_themselves_are_not_cut(settings, said, tmp_path):
+def test_lists_that_end_without_a_cut_are_not_reported(settings, reported, tmp_path):
     passages = [(f"p{n}", f"p{n}", "", f"text of p{n}") for n in range(150)]
     collection = write_collection(tmp_path / "collection", passages, [("q0", "dev", "one")], [("dev", "q0", "p0", 1)])
     bm25, out = tmp_path / "bm25", tmp_path / "out"
@@ -132,5 +132,5 @@ def test_lists_that_end_by_themselves_are_not_cut(settings, said, tmp_path):
     (bm25 / "bm25.json").write_text(json.dumps(settings))
     out.mkdir()
     evaluate(EVALUATE, collection, bm25, Work(out, tmp_path, make_machine(), silent))
-    found = notes(json.loads((out / "metrics.json").read_text()))
-    assert ["no list is longer than 20; R@100 is R@20 there" in line for line in found] == [True] * said
+    lines = notes(json.loads((out / "metrics.json").read_text()))
+    assert ["no list is longer than 20; R@100 is R@20 there" in line for line in lines] == [True] * reported

@@ -1,4 +1,4 @@
-"""Judgements of a finished collection that name a question it does not have: a line with the file and the question."""
+"""A judgement of a finished collection that names an unknown question is reported with its file and question."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,28 +30,28 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture
 def collection(tmp_path: Path) -> Callable[[str], Path]:
-    def written(question: str) -> Path:
+    def build(question: str) -> Path:
         passages = [("p1", "", "title", "text"), ("p2", "", "title", "other")]
         queries = [("q1", "train", "what"), ("q2", "dev", "which")]
         judged = [("train", "q1", "p1", 1), ("train", question, "p2", 1)]
         return write_collection(tmp_path / "collection", passages, queries, judged)
 
-    return written
+    return build
 
 
 @pytest.mark.parametrize("question", ["nosuch", "Q1", "q1 ", "", "q\n1"])
 @pytest.mark.parametrize("reader", READERS)
-def test_an_unknown_question(collection: Callable[[str], Path], reader: str, question: str) -> None:
-    with pytest.raises(InputError) as told:
+def test_an_unknown_question_is_reported(collection: Callable[[str], Path], reader: str, question: str) -> None:
+    with pytest.raises(InputError) as raised:
         READERS[reader](collection(question))
     assert f"collection/qrels.parquet: names the question {question!r}, which queries.parquet does not have; " in str(
-        told.value
+        raised.value
     )
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_known_question(collection: Callable[[str], Path], reader: str) -> None:
+def test_a_known_question_is_accepted(collection: Callable[[str], Path], reader: str) -> None:
     assert READERS[reader](collection("q1")) is not None
 
 
@@ -59,26 +59,26 @@ def test_a_known_question(collection: Callable[[str], Path], reader: str) -> Non
 def test_the_questions_are_read_once(collection: Callable[[str], Path], reader: str, monkeypatch) -> None:
     read = []
 
-    def counted(path: Path, *given: Any, **how: Any) -> Any:
+    def counted(path: Path, *arguments: Any, **settings: Any) -> Any:
         read.append(path.name)
-        return read_table(path, *given, **how)
+        return read_table(path, *arguments, **settings)
 
     monkeypatch.setattr("pipeline.data.collection.read_table", counted)
     READERS[reader](collection("q1"))
     assert sorted(read) == ["qrels.parquet", "queries.parquet"]
 
 
-def test_a_question_of_another_split(collection: Callable[[str], Path]) -> None:
+def test_a_question_of_another_split_is_reported(collection: Callable[[str], Path]) -> None:
     with pytest.raises(InputError, match="names the question 'q2'"):
         read_qrels(collection("q2"), ["train"])
 
 
-def test_pseudo_labels_of_an_unknown_question(collection: Callable[[str], Path], tmp_path: Path) -> None:
+def test_pseudo_labels_of_an_unknown_question_are_reported(collection: Callable[[str], Path], tmp_path: Path) -> None:
     write_table(tmp_path / "qrels.parquet", schemas()["qrels"], [("train", "nosuch", "p1", 1)])
     with pytest.raises(InputError, match="names the question 'nosuch'"):
         read_judged(collection("q1"), "train", tmp_path / "qrels.parquet")
 
 
-def test_a_table_of_judgements_may_lie_alone(tmp_path: Path) -> None:
+def test_a_table_of_judgements_is_read_without_its_collection(tmp_path: Path) -> None:
     write_table(tmp_path / "qrels.parquet", schemas()["qrels"], [("dev", "any", "p1", 1)])
     assert read_file(tmp_path / "qrels.parquet") == {"any": {"p1": 1}}
