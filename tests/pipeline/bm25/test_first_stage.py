@@ -51,7 +51,7 @@ def json_of(path: Path, *objects: dict) -> Path:
     return lines_of(path, *map(json.dumps, objects))
 
 
-def found(out: Path) -> dict[str, list[tuple[str, float]]]:
+def hits_by_question(out: Path) -> dict[str, list[tuple[str, float]]]:
     hits: dict[str, list[tuple[str, float]]] = {}
     for row in rows(out):
         hits.setdefault(row["query_id"], []).append((row["passage_id"], row["score"]))
@@ -65,16 +65,16 @@ def trec(question: str, passages: list[str], scores: list[float]) -> list[str]:
     return [f"{question} Q0 {p} {n} {s} other" for n, (p, s) in enumerate(zip(passages, scores, strict=True), 1)]
 
 
-def test_run_file(collection, tmp_path):
+def test_a_run_file_becomes_the_first_stage(collection, tmp_path):
     far = [f"p{n}" for n in range(100, 140)]
     run = tmp_path / "run.gz"
     lines = [
-        *trec("e0", ["p9", "p4", "p7"], [0.5, 1.5, 0.5]),  # scores decide, then the file
+        *trec("e0", ["p9", "p4", "p7"], [0.5, 1.5, 0.5]),  # ordered by score, then by line
         *trec("t0", IDS[:10], list(range(10, 0, -1))),
         *trec("elsewhere", ["p1"], [1]),
         *trec("t1", ["p1"], [1]),
         *trec("d0", far, list(range(40, 0, -1))),
-        *trec("e0", ["p5"], [-1e-3]),  # a question's rows need not stand together
+        *trec("e0", ["p5"], [-1e-3]),  # the rows of a question need not be adjacent
         *trec("d0", [f"p{n}" for n in range(50)], list(range(0, -50, -1))),
         "d0 Q0 unknown 1 99 other",
     ]
@@ -98,7 +98,7 @@ def test_run_file(collection, tmp_path):
         "dropped_duplicate": 0,
         "dropped_question": 0,
     }
-    hits = found(tmp_path / "out")
+    hits = hits_by_question(tmp_path / "out")
     assert hits["e0"] == [("p4", 1.5), ("p9", 0.5), ("p7", 0.5), ("p5", -1e-3)]
     assert [p for p, _ in hits["d0"]] == far[:10]
     assert [p for p, _ in hits["t0"]] == IDS[:6]
@@ -113,7 +113,7 @@ def test_run_file(collection, tmp_path):
 def test_run_file_in_the_columns_of_ms_marco(collection, tmp_path):
     run = lines_of(tmp_path / "run.tsv", "e0\tp7\t1", "e0\tp3\t2")
     build(collection, tmp_path / "out", config(run=run))
-    assert found(tmp_path / "out") == {"e0": [("p7", -1.0), ("p3", -2.0)]}
+    assert hits_by_question(tmp_path / "out") == {"e0": [("p7", -1.0), ("p3", -2.0)]}
 
 
 @pytest.mark.parametrize(
@@ -131,20 +131,20 @@ def test_run_file_in_the_columns_of_ms_marco(collection, tmp_path):
         ([], r"run: empty file"),
     ],
 )
-def test_bad_run_files(lines, message, collection, tmp_path):
+def test_bad_run_files_are_refused(lines, message, collection, tmp_path):
     run = lines_of(tmp_path / "run", *lines)
     with pytest.raises(InputError, match=message) as error:
         build(collection, tmp_path / "out", config(run=run))
     assert "\n" not in str(error.value)
 
 
-def test_a_run_file_answers_no_single_questions(collection, tmp_path):
+def test_a_run_file_cannot_answer_single_questions(collection, tmp_path):
     build(collection, tmp_path / "out", config(run=lines_of(tmp_path / "run", "e0 p7 1")))
     with pytest.raises(InputError, match=r"run file \(bm25\.run\), which cannot answer single questions"):
         Searcher(tmp_path / "out")
 
 
-# Other words
+# Expanded passages and questions
 
 
 def test_expanded_passages_and_questions(collection, tmp_path):
@@ -182,7 +182,7 @@ def test_expanded_passages_and_questions(collection, tmp_path):
         "dropped_duplicate": 0,
         "dropped_question": 0,
     }
-    hits = {question: [p for p, _ in ranked] for question, ranked in found(tmp_path / "out").items()}
+    hits = {question: [p for p, _ in ranked] for question, ranked in hits_by_question(tmp_path / "out").items()}
     assert hits == {"d0": ["p3", "p5"], "e0": ["p5", "p3"]}
 
 
@@ -191,7 +191,7 @@ def test_expanded_passages_and_questions(collection, tmp_path):
 
 @pytest.fixture(scope="module")
 def weights() -> dict[str, dict[str, int]]:
-    """Of 150 of the 200 passages: some of 30 terms, so small that sums are often equal."""
+    """Weights of some of 30 terms in 150 of the 200 passages, so small that sums are often equal."""
     rng = np.random.default_rng(0)
     terms = ["flying", "##ing", ",", "Ünïcode", *(f"w{n}" for n in range(26))]
     return {i: {t: int(w) for t, w in zip(terms, rng.integers(0, 4, 30), strict=True)} for i in IDS[:150]}
@@ -201,40 +201,41 @@ def weights() -> dict[str, dict[str, int]]:
 def built(collection, weights, tmp_path_factory) -> tuple[Path, dict, dict]:
     folder = tmp_path_factory.mktemp("weights")
     vectors = json_of(folder / "v.jsonl", *({"id": i, "contents": "x", "vector": v} for i, v in weights.items()))
-    asked = {"d0": {"w0": 3, "##ing": 200, "Ünïcode": 1}, "e0": {"w1": 1, "absent": 7}, "t0": {",": 2, "w3": 1}}
-    topics = json_of(folder / "topics.jsonl", *({"id": q, "vector": v} for q, v in asked.items()))
+    topic_vectors = {"d0": {"w0": 3, "##ing": 200, "Ünïcode": 1}, "e0": {"w1": 1, "absent": 7}, "t0": {",": 2, "w3": 1}}
+    topics = json_of(folder / "topics.jsonl", *({"id": q, "vector": v} for q, v in topic_vectors.items()))
     out = folder / "out"
-    return out, asked, build(collection, out, config(passages=vectors, topics=topics, depth=20, negatives_depth=20))
+    settings = config(passages=vectors, topics=topics, depth=20, negatives_depth=20)
+    return out, topic_vectors, build(collection, out, settings)
 
 
-def products(asked: dict[str, int], weights: dict[str, dict[str, int]]) -> list[tuple[str, float]]:
-    """Every passage that holds a term, by the sum of products, then passage order."""
-    scores = [(i, float(sum(w * v.get(t, 0) for t, w in asked.items()))) for i, v in weights.items()]
+def products(question: dict[str, int], weights: dict[str, dict[str, int]]) -> list[tuple[str, float]]:
+    """All passages that hold a term, ordered by the sum of products, then by passage order."""
+    scores = [(i, float(sum(w * v.get(t, 0) for t, w in question.items()))) for i, v in weights.items()]
     return sorted((hit for hit in scores if hit[1] > 0), key=lambda hit: -hit[1])
 
 
 def test_weights_score_by_their_products(built, weights):
-    out, asked, counts = built
-    assert found(out) == {q: products(vector, weights)[:20] for q, vector in asked.items()}
+    out, topic_vectors, counts = built
+    assert hits_by_question(out) == {q: products(vector, weights)[:20] for q, vector in topic_vectors.items()}
     assert (counts["passages"], counts["passages_missing"], counts["questions_without_topic"]) == (150, 50, 1)
-    assert counts["negatives"] == len([p for p, _ in found(out)["t0"] if p != "p1"])
+    assert counts["negatives"] == len([p for p, _ in hits_by_question(out)["t0"] if p != "p1"])
 
 
-def test_single_questions_to_weights_are_their_words(built, weights):
+def test_single_questions_to_an_index_of_weights_are_split_into_words(built, weights):
     out, _, _ = built
     with Searcher(out) as searcher:
         hits = hits_of(searcher, "Flying, flying w5?", 200)
     assert sorted(hits) == sorted(products({"flying": 2, "w5": 1}, weights))
 
 
-def test_an_error_in_the_java_process_is_one_line(collection, tmp_path):
+def test_an_error_in_the_java_process_is_reported_in_one_line(collection, tmp_path):
     passages = json_of(tmp_path / "v.jsonl", {"id": "p1", "vector": {"a": 1}}, {"id": "p2", "vector": {"a": 0.5}})
     with pytest.raises(InputError, match=r"v\.jsonl:2: weight 0\.5 of 'a' is not an integer") as error:
         build(collection, tmp_path / "out", config(passages=passages))
     assert "\n" not in str(error.value)
 
 
-# What files hold
+# Contents of files
 
 
 @pytest.mark.parametrize(
@@ -251,12 +252,12 @@ def test_an_error_in_the_java_process_is_one_line(collection, tmp_path):
         ([{"id": "p1", "contents": "a"}, {"id": "p2", "vector": {}}], r"f\.jsonl:2: 'contents' in some rows"),
     ],
 )
-def test_bad_rows(objects, message, tmp_path):
+def test_bad_rows_are_refused(objects, message, tmp_path):
     with pytest.raises(InputError, match=message):
         list(other_systems.passages(json_of(tmp_path / "f.jsonl", *objects)))
 
 
-def test_ids_of_passages(tmp_path):
+def test_ids_of_passages_are_checked(tmp_path):
     row = {i: n for n, i in enumerate(IDS)}
     job = {"split_identifiers": False}
 
@@ -264,8 +265,8 @@ def test_ids_of_passages(tmp_path):
         passages = json_of(tmp_path / "f.jsonl", *({"id": i, "contents": "x"} for i in ids))
         counts: Counter[str] = Counter()
         examples: Examples = {}
-        read = [i for i, _ in other_documents(job | {"passages": str(passages)}, row, counts, examples)]
-        assert read == [i for i in ids if i in row]
+        kept = [i for i, _ in other_documents(job | {"passages": str(passages)}, row, counts, examples)]
+        assert kept == [i for i in ids if i in row]
         assert examples.get("passages_unknown", []) == [i for i in ids if i not in row]
         return counts
 
@@ -276,7 +277,7 @@ def test_ids_of_passages(tmp_path):
         read("p1", "p0", "p1")
 
 
-def test_an_empty_folder_is_no_passages(tmp_path):
+def test_a_folder_without_passages_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"no \.json or \.jsonl file in this folder"):
         other_systems.passages(tmp_path)
 
@@ -289,13 +290,13 @@ def test_an_empty_folder_is_no_passages(tmp_path):
         ("bm25", ['{"id": "other", "contents": "a"}'], r"t\.jsonl: none of its questions"),
     ],
 )
-def test_bad_topics(scores, lines, message, collection, tmp_path):
+def test_bad_topics_are_refused(scores, lines, message, collection, tmp_path):
     job = {"topics": str(lines_of(tmp_path / "t.jsonl", *lines)), "scores": scores}
     with pytest.raises(InputError, match=message):
         read_topics(job, read_queries(collection), Counter(), {})
 
 
-def test_terms_of_topics_weigh_as_often_as_they_occur(collection, tmp_path):
+def test_the_weight_of_a_term_in_a_topic_is_its_number_of_occurrences(collection, tmp_path):
     job = {"topics": str(lines_of(tmp_path / "t.tsv", "d0\tfly ##ing fly")), "scores": "weights"}
     topics = read_topics(job, read_queries(collection), Counter(), {})
     assert topics == {"d0": {"fly": 2, "##ing": 1}}
@@ -313,30 +314,30 @@ def test_pieces_are_cut_by_characters(monkeypatch):
 # The configuration
 
 
-def test_a_run_file_alone_is_enough():
+def test_a_run_file_excludes_topics():
     fields = CONFIG.model_dump() | {"run": "a", "topics": "b"}
     with pytest.raises(ValidationError, match="run is a complete first stage"):
         BM25Config.model_validate(fields)
 
 
-def test_missing_reads_the_beginnings(tmp_path):
+def test_missing_checks_the_first_row_of_each_file(tmp_path):
     good = json_of(tmp_path / "good.jsonl", {"id": "p1", "contents": "x"})
     bad = lines_of(tmp_path / "bad.jsonl", "{")
     run = lines_of(tmp_path / "run", "one two")
-    assert missing(config(passages=good, topics=tmp_path / "absent")) == []  # whoever asks names what is absent
-    said = missing(config(passages=bad, topics=good))
-    assert len(said) == 1
-    assert said[0].startswith(f"bm25.passages: {bad}:1: invalid JSON")
+    assert missing(config(passages=good, topics=tmp_path / "absent")) == []  # the caller reports missing files
+    lines = missing(config(passages=bad, topics=good))
+    assert len(lines) == 1
+    assert lines[0].startswith(f"bm25.passages: {bad}:1: invalid JSON")
     assert missing(config(run=run))[0].startswith(f"bm25.run: {run}:1: 6 columns expected")
 
 
 @pytest.mark.parametrize(
-    ("text", "noticed"),
+    ("text", "reported"),
     [("ภาษาไทยไม่มีช่องว่าง", 2), ("ພາສາລາວບໍ່ມີຊ່ອງຫວ່າງ", 2), ("ភាសាខ្មែរ", 2), ("中文没有空格", 0), ("plain ไทย words", 0)],
 )
-def test_a_script_that_the_analyser_cannot_cut_is_noticed(tmp_path, text, noticed):
+def test_a_script_that_the_analyser_cannot_split_is_reported(tmp_path, text, reported):
     rows = [("p0", "p0", "", text), ("p1", "p1", "", text), ("p2", "p2", "", "plain words")]
     write_table(tmp_path / "passages.parquet", schemas()["passages"], rows)
     lines = runs_of_letters(tmp_path)
-    assert len(lines) == bool(noticed)
+    assert len(lines) == bool(reported)
     assert all("in a sample of 3: 2 (first: p0, p1)" in line for line in lines)

@@ -43,7 +43,7 @@ def test_training_lowers_the_loss_and_ranks_the_judged_passage_first(world, pair
     assert metrics["loss_last"] < 0.5 * np.mean(history["loss"][:5])
     assert (metrics["queries"], metrics["examples_per_epoch"], metrics["questions_cut"]) == (24, 24, 0)
     assert tuple(read_lengths(out)) == (8, 4, 50)
-    # By the real package: a question's judged passage scores above its first negatives.
+    # With the real package, the judged passage of a question scores above its first negatives.
     questions = pq.read_table(world.collection / "queries.parquet")["text"].to_pylist()[:24]
     rows = pq.read_table(world.collection / "passages.parquet").to_pylist()
     passages = {row["passage_id"]: f"{row['title']} {row['text']}".strip() for row in rows}
@@ -54,27 +54,23 @@ def test_training_lowers_the_loss_and_ranks_the_judged_passage_first(world, pair
     assert (scores.argmax(axis=1) == 0).mean() > 0.8
 
 
-def test_the_first_update_is_transformers_own(world, pair_start, work, inline):
-    """The gradient of the first batch, by padded rows through transformers' model: its norm is in the history."""
+def test_the_first_update_equals_that_of_transformers(world, pair_start, work, inline):
+    """The gradient norm in the history equals that of the model of transformers on padded rows."""
     from pipeline.finetune import examples, pools
     from pipeline.modeling.checkpoint import new_classifier
 
     _, out = train(world, pair_start, work(), epochs=1, batch_queries=24)
     row = pq.read_table(out / "history.parquet").to_pylist()[0]
-    drawn_from = pools.read_pools(world.collection, world.bm25)
-    drawn = examples.draw_batch(
-        drawn_from, 0, examples.epoch_order(CONFIG.seed, 0, 24), examples.Draw(2, None, CONFIG.seed)
-    )
+    pool = pools.read_pools(world.collection, world.bm25)
+    batch = examples.draw_batch(pool, 0, examples.epoch_order(CONFIG.seed, 0, 24), examples.Draw(2, None, CONFIG.seed))
     questions = pq.read_table(world.collection / "queries.parquet")["text"].to_pylist()
     passages = pq.read_table(world.collection / "passages.parquet").to_pylist()
-    written = [
+    pairs = [
         (questions[q], f"{passages[p]['title']} {passages[p]['text']}".strip())
-        for q, own in zip(drawn.queries_Q, drawn.passages_QN, strict=True)
-        for p in own
+        for q, passage_numbers in zip(batch.queries_Q, batch.passages_QN, strict=True)
+        for p in passage_numbers
     ]
-    inputs = AutoTokenizer.from_pretrained(out)(
-        *map(list, zip(*written, strict=True)), padding=True, return_tensors="pt"
-    )
+    inputs = AutoTokenizer.from_pretrained(out)(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
     model = new_classifier(pair_start, CONFIG.seed)
     logit_QN = model(**inputs).logits.view(24, 3)
     loss = -logit_QN.log_softmax(1)[:, 0].mean()
@@ -142,39 +138,39 @@ def test_questions_beyond_the_limit_are_counted(world, pair_start, work, inline)
     assert metrics["questions_cut"] == sum(n > 3 for n in lengths[:24]) > 0
 
 
-def test_a_finished_one_passes_through(world, pair_start, work, inline, tmp_path):
-    """A folder as the hub has them, without this project's files, instead of training."""
-    ready = make_cross_encoder(pair_start, tmp_path / "ready", seed=9)
-    (ready / "pairs.json").unlink()
-    assert missing(CONFIG.model_copy(update={"checkpoint": ready})) == []
-    metrics, out = train(world, pair_start, work(), checkpoint=ready)
+def test_an_existing_cross_encoder_is_used_without_training(world, pair_start, work, inline, tmp_path):
+    """A folder as on the hub, without the files of this project, is used instead of training."""
+    existing = make_cross_encoder(pair_start, tmp_path / "ready", seed=9)
+    (existing / "pairs.json").unlink()
+    assert missing(CONFIG.model_copy(update={"checkpoint": existing})) == []
+    metrics, out = train(world, pair_start, work(), checkpoint=existing)
     assert metrics["updates"] == 0
-    assert_close(weights(ready), weights(out), 0)
+    assert_close(weights(existing), weights(out), 0)
     assert tuple(read_lengths(out)) == (8, 4, 50)
     assert AutoModelForSequenceClassification.from_pretrained(out).config.num_labels == 1
 
 
-def test_a_checkpoint_of_another_vocabulary_is_one_line(world, pair_start, work, tmp_path):
-    ready = make_cross_encoder(pair_start, tmp_path / "ready")
-    names = json.loads((ready / "tokenizer.json").read_text())
+def test_a_checkpoint_of_another_vocabulary_is_reported_in_one_line(world, pair_start, work, tmp_path):
+    existing = make_cross_encoder(pair_start, tmp_path / "ready")
+    names = json.loads((existing / "tokenizer.json").read_text())
     names["model"]["vocab"]["w7"], names["model"]["vocab"]["w8"] = 13, 12
-    (ready / "tokenizer.json").write_text(json.dumps(names))
+    (existing / "tokenizer.json").write_text(json.dumps(names))
     with pytest.raises(InputError, match=r"cross_encoder.checkpoint .*: its vocabulary .* entry 12"):
-        train(world, pair_start, work(), checkpoint=ready)
+        train(world, pair_start, work(), checkpoint=existing)
     small = tmp_path / "start"
     shutil.copytree(pair_start, small)
     wordpiece(small, 299)
     with pytest.raises(InputError, match="its vocabulary has 305 entries, the tokenizer's 304"):
-        train(world, small, work("small"), checkpoint=ready)
+        train(world, small, work("small"), checkpoint=existing)
 
 
-def test_what_is_no_cross_encoder_is_reported_before_a_run(world, pair_start, tmp_path):
+def test_a_folder_that_is_not_a_cross_encoder_is_reported_before_a_run(world, pair_start, tmp_path):
     assert missing(CONFIG) == missing(CONFIG.model_copy(update={"checkpoint": tmp_path / "nowhere"})) == []
-    (said,) = missing(CONFIG.model_copy(update={"checkpoint": world.checkpoint}))
-    assert said.startswith("cross_encoder.checkpoint: ")
-    assert said.endswith("config.json: not a classifier of one label (BertModel, 0 labels)")
-    (said,) = missing(CONFIG.model_copy(update={"checkpoint": world.collection}))
-    assert "config.json: missing" in said
+    (line,) = missing(CONFIG.model_copy(update={"checkpoint": world.checkpoint}))
+    assert line.startswith("cross_encoder.checkpoint: ")
+    assert line.endswith("config.json: not a classifier of one label (BertModel, 0 labels)")
+    (line,) = missing(CONFIG.model_copy(update={"checkpoint": world.collection}))
+    assert "config.json: missing" in line
 
 
 @pytest.mark.parametrize(
@@ -185,7 +181,7 @@ def test_what_is_no_cross_encoder_is_reported_before_a_run(world, pair_start, tm
         ({"negatives_from": "collection"}, "negatives.parquet: missing"),
     ],
 )
-def test_bad_input_is_one_line(world, pair_start, work, inline, fields, message):
+def test_bad_input_is_reported_in_one_line(world, pair_start, work, inline, fields, message):
     with pytest.raises(InputError, match=message) as error:
         train(world, pair_start, work(), **fields)
     assert "\n" not in str(error.value)
@@ -235,7 +231,7 @@ def test_dropout_is_the_same_for_one_and_two_ranks(world, pair_start, work):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("chunk", [None, 4])
-def test_a_gpu_learns_what_the_cpu_learns(world, pair_start, work, chunk):
+def test_a_gpu_reaches_the_same_loss_as_a_cpu(world, pair_start, work, chunk):
     cpu, _ = train(world, pair_start, work("cpu", gradient_cache_chunk=chunk), epochs=10)
     gpu, _ = train(world, pair_start, work("gpu", gradient_cache_chunk=chunk, device="cuda"), epochs=10)
     assert gpu["loss_last"] == pytest.approx(cpu["loss_last"], abs=0.1)  # bfloat16

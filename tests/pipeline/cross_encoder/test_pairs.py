@@ -1,4 +1,4 @@
-"""PairRows and scores of pairs are those of transformers and sentence-transformers."""
+"""Rows and scores of pairs equal those of transformers and sentence-transformers."""
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -30,8 +30,8 @@ def texts(world):
     questions = pq.read_table(world.collection / "queries.parquet")["text"].to_pylist()
     passages = pq.read_table(world.collection / "passages.parquet").to_pylist()
     pairs = [(q, p) for q in range(len(questions)) for p in range(q % 13, len(passages), 13)]
-    written = [(questions[q], f"{passages[p]['title']} {passages[p]['text']}".strip()) for q, p in pairs]
-    return pairs, written
+    pair_texts = [(questions[q], f"{passages[p]['title']} {passages[p]['text']}".strip()) for q, p in pairs]
+    return pairs, pair_texts
 
 
 def rows_of(world, teacher, pairs):
@@ -39,30 +39,30 @@ def rows_of(world, teacher, pairs):
     return pair_rows(Tokens.open(world.tokens), *zip(*pairs, strict=True), form)
 
 
-def plain_scores(folder, written):
-    """By transformers, one padded batch."""
+def plain_scores(folder, pair_texts):
+    """Inputs and scores by transformers, in one padded batch."""
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    inputs = tokenizer([q for q, _ in written], [p for _, p in written], padding=True, return_tensors="pt")
+    inputs = tokenizer([q for q, _ in pair_texts], [p for _, p in pair_texts], padding=True, return_tensors="pt")
     with torch.inference_mode():
         return inputs, model.eval()(**inputs).logits[:, 0].numpy()
 
 
-def test_rows_and_scores_are_those_of_transformers(world, teacher):
-    pairs, written = texts(world)
+def test_rows_and_scores_equal_those_of_transformers(world, teacher):
+    pairs, pair_texts = texts(world)
     rows = rows_of(world, teacher, pairs)
-    inputs, expected = plain_scores(teacher, written)
+    inputs, expected = plain_scores(teacher, pair_texts)
     for i, ids in enumerate(rows.ids):
-        seen = inputs["attention_mask"][i].bool()
-        assert ids.tolist() == inputs["input_ids"][i][seen].tolist()
+        attended = inputs["attention_mask"][i].bool()
+        assert ids.tolist() == inputs["input_ids"][i][attended].tolist()
         types = (np.arange(len(ids)) >= rows.second_N[i]).astype(int)
-        assert types.tolist() == inputs["token_type_ids"][i][seen].tolist()
+        assert types.tolist() == inputs["token_type_ids"][i][attended].tolist()
     for budget in (1, 700, 10**6):
         np.testing.assert_allclose(score_rows(load_classifier(teacher), rows, budget), expected, atol=2e-5)
     assert np.ptp(expected) > 0.1
 
 
-def test_rows_of_the_tokens_stage_are_transformers_own(tmp_path, work):
-    """Real sentences through the stage that tokenises: title and text end to end are "title text"."""
+def test_rows_of_the_tokens_stage_equal_those_of_transformers(tmp_path, work):
+    """Real sentences from the tokens stage: the ids of title and text together are those of "title text"."""
     characters = sorted(set("abcdefghijklmnopqrstuvwxyz0123456789.,'()-?é"))
     (tmp_path / "tokenizer").mkdir()
     normal = Normal(lowercase=True, split_identifiers=False, drop_rules=False)
@@ -101,8 +101,8 @@ def test_token_types_matter(world, teacher):
 
 
 def test_sentence_transformers_gives_the_same_scores(world, teacher):
-    pairs, written = texts(world)
-    scores = CrossEncoder(str(teacher), device="cpu").predict(written, show_progress_bar=False)
+    pairs, pair_texts = texts(world)
+    scores = CrossEncoder(str(teacher), device="cpu").predict(pair_texts, show_progress_bar=False)
     np.testing.assert_allclose(
         score_rows(load_classifier(teacher), rows_of(world, teacher, pairs), 700), scores, atol=2e-5
     )
@@ -115,40 +115,40 @@ def test_roberta_pairs(tmp_path):
     tokenizer = read_tokenizer(folder)
     specials, _ = special_tokens(tokenizer)
     form = read_pair_form(folder, lengths(wide), specials)
-    written = [(q, p) for q in TEXTS for p in TEXTS]
+    pair_texts = [(q, p) for q in TEXTS for p in TEXTS]
     ids = {text: np.array(tokenizer.encode(text, add_special_tokens=False).ids) for text in TEXTS}
-    rows = [pair_row(ids[q], np.array([], int), ids[p], form) for q, p in written]
-    inputs, expected = plain_scores(folder, written)
+    rows = [pair_row(ids[q], np.array([], int), ids[p], form) for q, p in pair_texts]
+    inputs, expected = plain_scores(folder, pair_texts)
     for i, (row, _) in enumerate(rows):
         assert row.tolist() == inputs["input_ids"][i][inputs["attention_mask"][i].bool()].tolist()
-    found = score_rows(load_classifier(folder), PairRows([row for row, _ in rows], np.zeros(len(rows), int)), 100)
-    np.testing.assert_allclose(found, expected, atol=2e-5)
-    scores = CrossEncoder(str(folder), device="cpu").predict(written, show_progress_bar=False)
-    np.testing.assert_allclose(found, scores, atol=2e-5)
+    actual = score_rows(load_classifier(folder), PairRows([row for row, _ in rows], np.zeros(len(rows), int)), 100)
+    np.testing.assert_allclose(actual, expected, atol=2e-5)
+    scores = CrossEncoder(str(folder), device="cpu").predict(pair_texts, show_progress_bar=False)
+    np.testing.assert_allclose(actual, scores, atol=2e-5)
     model = load_classifier(folder)
     torch.nn.init.constant_(last_bias(model), 3.0)
     shifted = score_rows(model, PairRows([row for row, _ in rows], np.zeros(len(rows), int)), 100)
-    np.testing.assert_allclose(shifted, found + 3, atol=2e-5)
-    # With a title the row is other ids for the same text.
+    np.testing.assert_allclose(shifted, actual + 3, atol=2e-5)
+    # With a title the row has other ids, but decodes to the same text.
     title, text = (np.array(tokenizer.encode(t, add_special_tokens=False).ids[:4]) for t in TEXTS[1:3])
     row, second = pair_row(ids[TEXTS[0]], title, text, form)
-    said = [tokenizer.decode(part.tolist()) for part in (title, text, row[second:-1])]
-    assert said[2] == f"{said[0]} {said[1]}"
+    decoded = [tokenizer.decode(part.tolist()) for part in (title, text, row[second:-1])]
+    assert decoded[2] == f"{decoded[0]} {decoded[1]}"
 
 
 def test_long_texts_are_cut():
     form = PairForm(SPECIALS, Lengths(question_tokens=3, title_tokens=4, passage_tokens=6))
     question, title, text = np.arange(10, 15), np.arange(20, 26), np.arange(30, 40)
     row, second = pair_row(question, title, text, form)
-    assert row.tolist() == [2, 10, 11, 12, 3, 20, 21, 22, 30, 31, 32, 3]  # half of the passage is its text
+    assert row.tolist() == [2, 10, 11, 12, 3, 20, 21, 22, 30, 31, 32, 3]  # at least half of the passage is its text
     assert second == 5
     row, _ = pair_row(question[:0], title[:0], text, form)
     assert row.tolist() == [2, 3, 30, 31, 32, 33, 34, 35, 3]
-    without = PairForm(SPECIALS, Lengths(question_tokens=3, title_tokens=0, passage_tokens=6))
-    assert pair_row(question, title, text[:2], without)[0].tolist() == [2, 10, 11, 12, 3, 30, 31, 3]
+    untitled = PairForm(SPECIALS, Lengths(question_tokens=3, title_tokens=0, passage_tokens=6))
+    assert pair_row(question, title, text[:2], untitled)[0].tolist() == [2, 10, 11, 12, 3, 30, 31, 3]
 
 
-def test_a_folder_of_another_kind_is_one_line(world, pair_start, tmp_path):
+def test_a_folder_of_another_kind_is_reported_in_one_line(world, pair_start, tmp_path):
     with pytest.raises(InputError, match=r"pairs\.json: cannot be read"):
         check_cross_encoder(world.checkpoint, world.tokens)
     with pytest.raises(InputError, match=r"lacks weight .* and \d more"):
@@ -158,7 +158,7 @@ def test_a_folder_of_another_kind_is_one_line(world, pair_start, tmp_path):
         check_cross_encoder(small, world.tokens)
 
 
-def test_an_infinite_score_is_an_error(world, teacher):
+def test_a_score_that_is_not_finite_is_an_error(world, teacher):
     model = load_classifier(teacher)
     torch.nn.init.constant_(model.classifier.bias, float("nan"))
     with pytest.raises(InputError, match="diverged"):

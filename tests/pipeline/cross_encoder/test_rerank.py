@@ -25,7 +25,7 @@ PSEUDO = PseudoLabelsConfig(depth=20, positive_above=0.6, negative_below=0.45, p
 
 
 @pytest.fixture(scope="module")
-def found(world, tmp_path_factory):
+def first_run(world, tmp_path_factory):
     """A run of every question, its judged passages at ranks 5 and 10."""
     folder = tmp_path_factory.mktemp("run")
     queries = pq.read_table(world.collection / "queries.parquet").to_pylist()
@@ -50,15 +50,15 @@ def lists(folder):
     return result
 
 
-def run(world, found, work, *teachers, **fields):
+def run(world, first_run, work, *teachers, **fields):
     settings = SETTINGS.model_copy(update=fields)
-    named = {f"cross_encoder{i}": teacher for i, teacher in enumerate(teachers)}
-    metrics = rerank(settings, world.collection, world.tokens, found, work, **named)
+    cross_encoders = {f"cross_encoder{i}": teacher for i, teacher in enumerate(teachers)}
+    metrics = rerank(settings, world.collection, world.tokens, first_run, work, **cross_encoders)
     return metrics, lists(work.out)
 
 
 def plain(world, teacher, query_id, passages):
-    """Logits of a question's passages, each row by itself."""
+    """Logits of a question's passages, each row scored separately."""
     tokens = Tokens.open(world.tokens)
     ids = pq.read_table(world.collection / "passages.parquet")["passage_id"].to_pylist()
     form = read_pair_form(teacher, read_lengths(teacher), tokens.specials)
@@ -70,11 +70,11 @@ def perfect(cross_encoder, tokens, query_N, passage_N, work, name="pairs"):
     return (passage_N // 2 == query_N).astype(np.float32)
 
 
-def test_a_perfect_teacher_puts_the_judged_passages_first(world, found, teacher, work, monkeypatch):
+def test_a_perfect_teacher_puts_the_judged_passages_first(world, first_run, teacher, work, monkeypatch):
     monkeypatch.setattr("pipeline.cross_encoder.rerank.score", perfect)
-    before = lists(found)
+    before = lists(first_run)
     done = work()
-    metrics, after = run(world, found, done, teacher)
+    metrics, after = run(world, first_run, done, teacher)
     assert after.keys() == {key for key in before if key[0] != "train"}
     assert (metrics["questions"], metrics["pairs"], metrics["cross_encoders"]) == (36, 36 * 15, 1)
     ids = pq.read_table(world.collection / "passages.parquet")["passage_id"].to_pylist()
@@ -90,62 +90,62 @@ def test_a_perfect_teacher_puts_the_judged_passages_first(world, found, teacher,
     assert [line[2] for line in trec[:2]] == [passage for passage, _ in next(iter(after.values()))[:2]]
 
 
-def test_scores_are_the_cross_encoders(world, found, teacher, work, inline):
-    before = lists(found)
-    metrics, after = run(world, found, work(), teacher)
+def test_scores_are_those_of_the_cross_encoder(world, first_run, teacher, work, inline):
+    before = lists(first_run)
+    metrics, after = run(world, first_run, work(), teacher)
     assert metrics["questions_cut"] == 0
     for key in [*after][:6]:
         passages = [passage for passage, _ in before[key][:15]]
         expected = dict(zip(passages, plain(world, teacher, key[1], passages), strict=True))
-        got = dict(after[key][:15])
-        assert got.keys() == expected.keys()
+        actual = dict(after[key][:15])
+        assert actual.keys() == expected.keys()
         for passage in passages:
-            assert got[passage] == pytest.approx(expected[passage], abs=2e-5)
+            assert actual[passage] == pytest.approx(expected[passage], abs=2e-5)
         scores = [score for _, score in after[key]]
         assert scores[:15] == sorted(scores[:15], reverse=True)
         assert all(a > b for a, b in pairwise(scores[14:]))
         assert [passage for passage, _ in after[key][15:]] == [passage for passage, _ in before[key][15:]]
 
 
-def test_a_list_shorter_than_the_depth_is_reranked_whole(world, found, teacher, work, inline):
-    metrics, after = run(world, found, work(), teacher, depth=1000, splits=["dev"])
+def test_a_list_shorter_than_the_depth_is_reranked_completely(world, first_run, teacher, work, inline):
+    metrics, after = run(world, first_run, work(), teacher, depth=1000, splits=["dev"])
     assert metrics["pairs"] == sum(map(len, after.values())) == 18 * DEPTH
     assert {split for split, _ in after} == {"dev"}
 
 
-def test_an_ensemble_is_the_mean_of_logits(world, found, teacher, pair_start, work, inline, tmp_path):
+def test_an_ensemble_is_the_mean_of_logits(world, first_run, teacher, pair_start, work, inline, tmp_path):
     other = make_cross_encoder(pair_start, tmp_path / "other", seed=8)
-    alone = [run(world, found, work(str(i)), one)[1] for i, one in enumerate((teacher, other))]
-    metrics, both = run(world, found, work("both"), teacher, other)
+    alone = [run(world, first_run, work(str(i)), one)[1] for i, one in enumerate((teacher, other))]
+    metrics, both = run(world, first_run, work("both"), teacher, other)
     assert metrics["cross_encoders"] == 2
     for key, ranked in both.items():
         one, two = (dict(of[key][:15]) for of in alone)
         for passage, score in ranked[:15]:
             assert score == pytest.approx((one[passage] + two[passage]) / 2, abs=1e-5)
-    swapped = run(world, found, work("swapped"), other, teacher)[1]
+    swapped = run(world, first_run, work("swapped"), other, teacher)[1]
     assert swapped == both
 
 
-def test_equal_inputs_give_equal_bytes(world, found, teacher, work, inline, monkeypatch):
+def test_equal_inputs_give_equal_bytes(world, first_run, teacher, work, inline, monkeypatch):
     monkeypatch.setattr("pipeline.cross_encoder.score_pairs.SHARD", 100)
     one, two = work("one"), work("two", workers=3)
     for each in (one, two):
-        run(world, found, each, teacher)
+        run(world, first_run, each, teacher)
     for name in ("run.parquet", "run.trec"):
         assert (one.out / name).read_bytes() == (two.out / name).read_bytes()
     assert sorted(path.name for path in one.out.iterdir()) == ["run.parquet", "run.trec"]
 
 
-def test_a_run_without_the_splits_is_one_line(world, found, teacher, work, tmp_path):
-    table = pq.read_table(found / "run.parquet")
+def test_a_run_without_the_splits_is_reported_in_one_line(world, first_run, teacher, work, tmp_path):
+    table = pq.read_table(first_run / "run.parquet")
     pq.write_table(table.filter(pc.equal(table["split"], "train")), tmp_path / "run.parquet")
     with pytest.raises(InputError, match=r"run\.parquet: no question of dev or test"):
         run(world, tmp_path, work(), teacher)
 
 
-def test_a_bi_encoder_is_no_cross_encoder(world, found, teacher, work):
+def test_a_bi_encoder_is_refused(world, first_run, teacher, work):
     with pytest.raises(InputError, match=r"pairs\.json: cannot be read"):
-        run(world, found, work(), teacher, world.checkpoint)
+        run(world, first_run, work(), teacher, world.checkpoint)
 
 
 @pytest.fixture(scope="module")
@@ -154,22 +154,22 @@ def unjudged(world, tmp_path_factory):
     folder = tmp_path_factory.mktemp("unjudged") / "collection"
     shutil.copytree(world.collection, folder)
     qrels = pq.read_table(folder / "qrels.parquet")
-    gone = pc.is_in(qrels["query_id"], value_set=pa.array([f"q{i}" for i in range(10)]))
-    pq.write_table(qrels.filter(pc.invert(gone)), folder / "qrels.parquet")
+    removed = pc.is_in(qrels["query_id"], value_set=pa.array([f"q{i}" for i in range(10)]))
+    pq.write_table(qrels.filter(pc.invert(removed)), folder / "qrels.parquet")
     return folder
 
 
-def test_pseudo_labels(world, found, teacher, unjudged, work, inline):
-    ranked = [of[:20] for (split, query), of in lists(found).items() if split == "train" and int(query[1:]) < 10]
+def test_pseudo_labels(world, first_run, teacher, unjudged, work, inline):
+    ranked = [of[:20] for (split, query), of in lists(first_run).items() if split == "train" and int(query[1:]) < 10]
     logits = [plain(world, teacher, f"q{q}", [passage for passage, _ in of]) for q, of in enumerate(ranked)]
-    chances = 1 / (1 + np.exp(-np.array(logits, float)))
-    above, below = float(np.quantile(chances, 0.93)), float(np.quantile(chances, 0.15))
+    probabilities = 1 / (1 + np.exp(-np.array(logits, float)))
+    above, below = float(np.quantile(probabilities, 0.93)), float(np.quantile(probabilities, 0.15))
     done, config = work(), PSEUDO.model_copy(update={"positive_above": above, "negative_below": below})
-    metrics = pseudo_labels(config, unjudged, world.tokens, found, teacher, done)
+    metrics = pseudo_labels(config, unjudged, world.tokens, first_run, teacher, done)
     qrels, negatives, counts = [], [], {"none": 0, "bare": 0}
-    for q, (of, chance) in enumerate(zip(ranked, chances, strict=True)):
-        positive = sorted(np.flatnonzero(chance > above), key=(-chance).__getitem__)[:2]
-        negative = np.flatnonzero(chance < below)[:3] if len(positive) else []
+    for q, (of, probability) in enumerate(zip(ranked, probabilities, strict=True)):
+        positive = sorted(np.flatnonzero(probability > above), key=(-probability).__getitem__)[:2]
+        negative = np.flatnonzero(probability < below)[:3] if len(positive) else []
         qrels += [("train", f"q{q}", of[i][0], 1) for i in positive]
         negatives += [(f"q{q}", of[i][0], "pseudo", i + 1, of[i][1]) for i in negative]
         counts["none"] += not len(positive)
@@ -182,27 +182,27 @@ def test_pseudo_labels(world, found, teacher, unjudged, work, inline):
     assert metrics["questions"] == 10
     assert metrics["questions_without_positives"] == counts["none"] == 10 - metrics["questions_labelled"]
     assert metrics["questions_without_negatives"] == counts["bare"]
-    first = [f"q{q}" for q, chance in enumerate(chances) if chance.max() <= above][:3]
+    first = [f"q{q}" for q, probability in enumerate(probabilities) if probability.max() <= above][:3]
     assert f"questions without a pseudo-label: {counts['none']} (first: {', '.join(first)}); " in metrics["notice"]
     assert (metrics["positives"], metrics["negatives"]) == (len(qrels), len(negatives))
 
 
-def test_all_labels_are_kept_where_no_number_is_set(world, found, teacher, unjudged, work, inline):
+def test_all_labels_are_kept_if_no_number_is_set(world, first_run, teacher, unjudged, work, inline):
     done = work()
-    every = PSEUDO.model_copy(
+    settings = PSEUDO.model_copy(
         update={"positives": None, "negatives": None, "positive_above": 0.5, "negative_below": 0.5}
     )
-    metrics = pseudo_labels(every, unjudged, world.tokens, found, teacher, done)
+    metrics = pseudo_labels(settings, unjudged, world.tokens, first_run, teacher, done)
     labelled = metrics["questions_labelled"]
     assert metrics["positives"] + metrics["negatives"] == 20 * labelled
 
 
-def test_nothing_to_label_is_one_line(world, found, teacher, unjudged, work, inline):
+def test_a_result_without_labels_is_reported_in_one_line(world, first_run, teacher, unjudged, work, inline):
     with pytest.raises(InputError, match=r"run\.parquet: no training question without a judged passage"):
-        pseudo_labels(PSEUDO, world.collection, world.tokens, found, teacher, work("judged"))
-    sure = PSEUDO.model_copy(update={"positive_above": 1.0})
+        pseudo_labels(PSEUDO, world.collection, world.tokens, first_run, teacher, work("judged"))
+    strict = PSEUDO.model_copy(update={"positive_above": 1.0})
     with pytest.raises(InputError, match=r"pseudo_labels.positive_above: no passage scores above 1.0"):
-        pseudo_labels(sure, unjudged, world.tokens, found, teacher, work("sure"))
+        pseudo_labels(strict, unjudged, world.tokens, first_run, teacher, work("sure"))
 
 
 def test_thresholds_in_the_wrong_order_are_refused():
@@ -212,7 +212,7 @@ def test_thresholds_in_the_wrong_order_are_refused():
         RerankConfig(splits=["dev"], depth=0)
 
 
-def test_lengths_of_the_cross_encoder_count(world, found, pair_start, work, inline, tmp_path):
+def test_the_lengths_of_the_cross_encoder_are_used(world, first_run, pair_start, work, inline, tmp_path):
     short = make_cross_encoder(pair_start, tmp_path / "short", config=CONFIG.model_copy(update={"question_tokens": 4}))
-    metrics, _ = run(world, found, work(), short)
+    metrics, _ = run(world, first_run, work(), short)
     assert metrics["questions_cut"] == (Tokens.open(world.tokens).queries.lengths[24:] > 2).sum() > 0

@@ -1,4 +1,4 @@
-"""Scoring in shards, the scores artifact, and negatives denoised by it."""
+"""Scoring in shards, the scores artifact, and negatives denoised with it."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def run(world, teacher, work, mined=None, **fields):
 
 
 def plain(world, teacher, pairs):
-    """Logits of (query_id, passage_id), each row by itself."""
+    """Logits of (query_id, passage_id), each row scored separately."""
     tokens = Tokens.open(world.tokens)
     passages = pq.read_table(world.collection / "passages.parquet")["passage_id"].to_pylist()
     form = read_pair_form(teacher, read_lengths(teacher), tokens.specials)
@@ -54,7 +54,7 @@ def plain(world, teacher, pairs):
     return score_rows(load_classifier(teacher), pair_rows(tokens, query_N, passage_N, form), 1)
 
 
-def test_each_own_passage_is_scored_once_in_the_questions_order(world, teacher, mined, work, inline):
+def test_each_passage_of_a_question_is_scored_once_in_question_order(world, teacher, mined, work, inline):
     metrics, rows = run(world, teacher, work(), mined)
     expected = defaultdict(list)
     for d in range(24):
@@ -65,8 +65,8 @@ def test_each_own_passage_is_scored_once_in_the_questions_order(world, teacher, 
                 expected[row["query_id"]].append(row["passage_id"])
     pairs = [(query, passage) for query, passages in expected.items() for passage in passages]
     assert [(row["query_id"], row["passage_id"]) for row in rows] == pairs
-    found = np.array([row["score"] for row in rows])
-    np.testing.assert_allclose(found, plain(world, teacher, pairs), atol=2e-5)
+    score_N = np.array([row["score"] for row in rows])
+    np.testing.assert_allclose(score_N, plain(world, teacher, pairs), atol=2e-5)
     assert (metrics["questions"], metrics["pairs"], metrics["questions_cut"]) == (24, len(pairs), 0)
     best = {query: max((r for r in rows if r["query_id"] == query), key=lambda r: r["score"]) for query in expected}
     first = np.mean([row["passage_id"].split("-")[0] == f"d{query[1:]}" for query, row in best.items()])
@@ -81,12 +81,12 @@ def test_depth_and_no_mined_negatives(world, teacher, work, inline):
 
 def test_workers_do_not_change_a_byte(world, teacher, work, inline, monkeypatch):
     monkeypatch.setattr("pipeline.cross_encoder.score_pairs.SHARD", 50)
-    said = []
-    one, three = work("one"), work("three", workers=3, progress=lambda *a: said.append(a))
+    reports = []
+    one, three = work("one"), work("three", workers=3, progress=lambda *a: reports.append(a))
     total = run(world, teacher, one)[0]["pairs"]
     run(world, teacher, three)
     assert (one.out / "scores.parquet").read_bytes() == (three.out / "scores.parquet").read_bytes()
-    assert said[-1][:3] == (total, total, "pairs")
+    assert reports[-1][:3] == (total, total, "pairs")
 
 
 def test_finished_shards_are_kept(world, teacher, work, inline, monkeypatch):
@@ -101,20 +101,20 @@ def test_finished_shards_are_kept(world, teacher, work, inline, monkeypatch):
     assert again[:50] + again[100:] == whole[:50] + whole[100:]
 
 
-def test_scores_are_found_by_places(world, teacher, mined, work, inline):
+def test_scores_are_found_by_positions(world, teacher, mined, work, inline):
     done = work()
     _, rows = run(world, teacher, done, mined)
     ids = [pa.array([*sorted({row[name] for row in rows}), "unknown"]) for name in ("query_id", "passage_id")]
     known = [of.to_pylist() for of in ids]
-    places = [
+    positions = [
         np.array([known[i].index(row[name]) for row in rows]) for i, name in enumerate(("query_id", "passage_id"))
     ]
-    by = np.random.default_rng(0).permutation(len(rows))
+    order = np.random.default_rng(0).permutation(len(rows))
     table = read_scores(done.out / "scores.parquet", *ids)
-    found = find(table, places[0][by], places[1][by])
-    np.testing.assert_array_equal(found, np.array([row["score"] for row in rows], np.float32)[by])
+    score_N = find(table, positions[0][order], positions[1][order])
+    np.testing.assert_array_equal(score_N, np.array([row["score"] for row in rows], np.float32)[order])
     last = len(ids[1]) - 1
-    assert np.isnan(find(table, places[0][:1], np.array([last]))).all()
+    assert np.isnan(find(table, positions[0][:1], np.array([last]))).all()
 
 
 def denoised(scored, mined, work, threshold):
@@ -127,19 +127,19 @@ def test_denoised_negatives(world, teacher, mined, work, inline):
     _, rows = run(world, teacher, scored, mined)
     score_of = {(row["query_id"], row["passage_id"]): row["score"] for row in rows}
     before = pq.read_table(mined / "negatives.parquet")
-    chances = [1 / (1 + np.exp(-score_of[n["query_id"], n["passage_id"]])) for n in before.to_pylist()]
-    threshold = float(np.median(chances))
+    probabilities = [1 / (1 + np.exp(-score_of[n["query_id"], n["passage_id"]])) for n in before.to_pylist()]
+    threshold = float(np.median(probabilities))
     metrics, table = denoised(scored.out, mined, work("half"), threshold)
-    kept = [row for row, chance in zip(before.to_pylist(), chances, strict=True) if chance <= threshold]
+    kept = [row for row, probability in zip(before.to_pylist(), probabilities, strict=True) if probability <= threshold]
     assert table.to_pylist() == kept
     assert table.schema == before.schema
     assert (metrics["negatives"], metrics["dropped"]) == (len(kept), len(before) - len(kept))
     assert 0 < metrics["dropped"] < len(before)
-    left = {row["query_id"] for row in kept}
-    assert (metrics["questions"], metrics["questions_without_negatives"]) == (20, 20 - len(left))
+    remaining = {row["query_id"] for row in kept}
+    assert (metrics["questions"], metrics["questions_without_negatives"]) == (20, 20 - len(remaining))
     lines = [line.split("; ")[0] for line in read_notices(metrics)]
     dropped = [f"{n['passage_id']} for {n['query_id']}" for n in before.to_pylist() if n not in kept]
-    lost = [q for q in dict.fromkeys(before["query_id"].to_pylist()) if q not in left]
+    lost = [q for q in dict.fromkeys(before["query_id"].to_pylist()) if q not in remaining]
     assert lines[0].endswith(f": {len(dropped)} (first: {', '.join(dropped[:3])})")
     assert [line.partition(": ")[2] for line in lines[1:]] == (
         [f"{len(lost)} (first: {', '.join(lost[:3])})"] if lost else []
@@ -149,7 +149,7 @@ def test_denoised_negatives(world, teacher, mined, work, inline):
         denoised(scored.out, mined, work("none"), 0.0)
 
 
-def test_a_negative_without_a_score_is_one_line(world, teacher, mined, work, inline):
+def test_a_negative_without_a_score_is_reported_in_one_line(world, teacher, mined, work, inline):
     scored = work("scores")
     run(world, teacher, scored)
     with pytest.raises(InputError, match=r"no score of passage 'd\d+-\d' for query 'q0'.*score these") as error:
@@ -174,13 +174,13 @@ def test_a_cross_encoder_of_another_vocabulary_is_reported_first(world, teacher,
     shutil.copytree(world.tokens, tmp_path / "tokens")
     specials = json.loads((tmp_path / "tokens" / "specials.json").read_text())
     (tmp_path / "tokens" / "specials.json").write_text(json.dumps({**specials, "vocab_size": 999}))
-    monkeypatch.setattr("pipeline.finetune.pools.read_pools", None)  # nothing is read before
+    monkeypatch.setattr("pipeline.finetune.pools.read_pools", None)  # fails if anything is read before the check
     with pytest.raises(InputError, match=r"cross_encoder: .* 305 tokens, but the tokenizer has 999"):
         soft_labels(SETTINGS, world.collection, tmp_path / "tokens", teacher, world.bm25, None, work())
 
 
 @pytest.mark.gpu
-def test_a_gpu_gives_the_cpus_scores(world, teacher, work):
+def test_a_gpu_gives_the_same_scores_as_a_cpu(world, teacher, work):
     query_N, passage_N = np.arange(60).repeat(20), np.tile(np.arange(20), 60)
     cpu, gpu = (score(teacher, world.tokens, query_N, passage_N, work(d, device=d)) for d in ("cpu", "cuda"))
     assert np.abs(cpu - gpu).max() < 0.1 * np.ptp(cpu)  # bfloat16
@@ -189,7 +189,7 @@ def test_a_gpu_gives_the_cpus_scores(world, teacher, work):
 
 @pytest.mark.slow
 def test_scoring_resumes_after_kill_9(world, teacher, work):
-    """A run killed midway and started again gives the same bytes; what it had finished is not done again."""
+    """A run that is killed midway and started again does not repeat finished shards."""
     query_N, passage_N = np.arange(60).repeat(120), np.tile(np.arange(120), 60)
     killed = work("killed", workers=2)
     program = (
@@ -212,8 +212,8 @@ def test_scoring_resumes_after_kill_9(world, teacher, work):
     kept = {path.name: path.stat().st_mtime_ns for path in shards.glob("shard-*.npy")}
     assert 5 <= len(kept) < 360
     subprocess.run([sys.executable, "-c", program], check=True)
-    for name, written in kept.items():
-        assert os.stat(shards / name).st_mtime_ns == written
+    for name, modified in kept.items():
+        assert os.stat(shards / name).st_mtime_ns == modified
     whole = Work(killed.out, killed.checkpoints / "whole", make_machine(token_budget=512), killed.progress)
     expected = score(teacher, world.tokens, query_N, passage_N, whole)
     np.testing.assert_allclose(np.load(killed.out / "scores.npy"), expected, atol=2e-5)

@@ -44,8 +44,8 @@ def test_headings_of_both_kinds_nest_below_the_title():
 
 
 def test_a_heading_without_text_is_kept_if_it_has_no_subsection():
-    found = read_markdown("# T", "## Parent", "### Child", "a", "### Empty", "## Last")
-    assert outline(found) == [("Parent/Child", "a"), ("Parent/Empty", ""), ("Last", "")]
+    parsed = read_markdown("# T", "## Parent", "### Child", "a", "### Empty", "## Last")
+    assert outline(parsed) == [("Parent/Child", "a"), ("Parent/Empty", ""), ("Last", "")]
     assert outline(read_markdown("# T")) == [("", "")]
     assert outline(read_markdown("")) == [("", "")]
 

@@ -1,4 +1,4 @@
-"""One rule for all negatives: each source of them is run with each kind of passage that is none."""
+"""One rule for all negatives: each source of negatives is tested with each kind of passage that is barred."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,7 +34,7 @@ QUESTION = "What is  an Élan?"
 
 
 class Kind(NamedTuple):
-    """A passage `x` that is no negative of the question, and the question's positives."""
+    """A passage `x` that is not a negative of the question, and the positives of the question."""
 
     reason: str
     title: str
@@ -57,7 +57,7 @@ KINDS = {
     "its words as a title alone": Kind("question", QUESTION, ""),
 }
 OTHERS = [
-    ("n0", "", "a sudden vigour."),  # of another case
+    ("n0", "", "a sudden vigour."),  # in another case
     ("n1", "A sudden vigour.", "Its title alone is a copy."),
     ("n2", QUESTION, "A page with the question as its title answers it."),
     ("n3", "", f"{QUESTION} A sudden vigour."),
@@ -83,11 +83,11 @@ def kind(request) -> Kind:
 
 @pytest.fixture
 def collection(kind, tmp_path) -> Path:
-    return made(tmp_path / "collection", kind)
+    return make_collection(tmp_path / "collection", kind)
 
 
-def made(folder: Path, kind: Kind, judged: bool = True) -> Path:
-    """One question of train, and the same for dev; their positives, `x` and OTHERS."""
+def make_collection(folder: Path, kind: Kind, judged: bool = True) -> Path:
+    """A training question, a dev question with the same text, their positives, `x` and OTHERS."""
     positives = [(f"p{n}", *texts) for n, texts in enumerate(kind.positives)]
     passages = [
         (i, i, title, text) for i, title, text in [*positives, (kind.passage_id, kind.title, kind.text), *OTHERS]
@@ -98,7 +98,7 @@ def made(folder: Path, kind: Kind, judged: bool = True) -> Path:
 
 
 def listed(collection: Path) -> list[str]:
-    """All passages, what must not be taken first."""
+    """All passages. Those that must not be taken come first."""
     known = passage_ids(collection)
     return [passage_id for passage_id in LISTED if passage_id in known]
 
@@ -114,34 +114,34 @@ def taken(folder: Path) -> set[str]:
     return set(pq.read_table(folder / "negatives.parquet")["passage_id"].to_pylist())
 
 
-def check(metrics: dict, kind: Kind, judged_is_news: bool, judged: int | None = None) -> None:
-    """One passage is counted for its reason, and told; the positives where they are news."""
+def check(metrics: dict, kind: Kind, judged_is_reported: bool, judged: int | None = None) -> None:
+    """One passage is counted and reported with its reason. So are the positives if `judged_is_reported`."""
     judged = len(kind.positives) if judged is None else judged
     other = {"duplicate": "question", "question": "duplicate"}[kind.reason]
     assert [metrics[f"dropped_{reason}"] for reason in ("judged", kind.reason, other)] == [judged, 1, 0]
     lines = [line for line in read_notices(metrics) if line.startswith("negatives dropped")]
     assert f"negatives dropped, {barred.DESCRIPTIONS[kind.reason]}: 1 (first: {kind.passage_id} for q)" in lines
-    assert len(lines) == 1 + bool(judged and judged_is_news)
+    assert len(lines) == 1 + bool(judged and judged_is_reported)
 
 
-def told(collection: Path) -> dict[str, dict[str, str]]:
+def barred_passages(collection: Path) -> dict[str, dict[str, str]]:
     """{question: {passage: reason}} of all that is barred."""
     rule, ids = barred.by_id(collection), passage_ids(collection)
-    found = {q.query_id: rule.of(q.query_id, ids) for q in read_queries(collection)}
+    reasons_by_question = {q.query_id: rule.of(q.query_id, ids) for q in read_queries(collection)}
     return {
         query_id: {ids[i]: barred.REASONS[reason_N[i]] for i in np.flatnonzero(reason_N != barred.FREE)}
-        for query_id, reason_N in found.items()
+        for query_id, reason_N in reasons_by_question.items()
         if (reason_N != barred.FREE).any()
     }
 
 
-def test_what_is_barred(collection, kind):
+def test_judged_passages_copies_and_the_question_itself_are_barred(collection, kind):
     expected = {f"p{n}": "judged" for n in range(len(kind.positives))} | {kind.passage_id: kind.reason}
-    assert told(collection) == {"q": expected}
+    assert barred_passages(collection) == {"q": expected}
 
 
-def test_first_stage(collection, kind, work):
-    """What BM25 finds."""
+def test_negatives_of_the_first_stage(collection, kind, work):
+    """Negatives from the hits of BM25."""
     done, dropped, ids = work(), barred.Dropped(), listed(collection)
     hits = (ids, [float(-n) for n in range(len(ids))])
     no_negatives, depths = barred.by_id(collection), {"train": 100}
@@ -155,37 +155,37 @@ def test_first_stage(collection, kind, work):
     assert dropped.counts[kind.reason] == 1
 
 
-def test_run_file(collection, kind, work, tmp_path):
+def test_negatives_of_a_run_file(collection, kind, work, tmp_path):
     lines = [f"q Q0 {p} {n} {100 - n} other\n" for n, p in enumerate(listed(collection), 1)]
     (tmp_path / "run.trec").write_text("".join(lines))
     done = work()
     metrics = first_stage.from_run(tmp_path / "run.trec", {"train": 100, "dev": 9, "test": 9}, collection, done)
     assert taken(done.out) == FREE
-    check(metrics, kind, judged_is_news=False)
+    check(metrics, kind, judged_is_reported=False)
 
 
 @pytest.mark.parametrize("number", [3, 100])
-def test_mined(number, collection, kind, work, tmp_path):
+def test_mined_negatives(number, collection, kind, work, tmp_path):
     run, done = write_run(tmp_path / "run", "train", "q", listed(collection)), work()
     config = MineConfig(depth=100, number=number, margin_absolute=None, margin_relative=None, seed=0, page_questions=1)
     metrics = mine(config, collection, run, done)
     assert taken(done.out) <= FREE
     assert metrics["negatives"] == min(number, len(FREE))
-    check(metrics, kind, judged_is_news=False)
+    check(metrics, kind, judged_is_reported=False)
 
 
-def test_given(collection, kind, work, tmp_path):
+def test_negatives_of_a_file(collection, kind, work, tmp_path):
     (tmp_path / "n.tsv").write_text("".join(f"q\t{p}\n" for p in listed(collection)))
     done = work()
     metrics = negatives_file(
         NegativesFileConfig(file=tmp_path / "n.tsv", number=None, seed=0, page_questions=0), collection, done
     )
     assert taken(done.out) == FREE
-    check(metrics, kind, judged_is_news=True)
+    check(metrics, kind, judged_is_reported=True)
 
 
 def test_triples_at_ingest(collection, kind, ingested, tmp_path):
-    """MS MARCO's triples; its documents are lines of id, address, title and text."""
+    """Triples of MS MARCO. Its documents are lines of id, address, title and text."""
     rows = pq.read_table(collection / "passages.parquet").to_pylist()
     files = {
         "collection": [(row["passage_id"], "", row["title"], " ".join(row["text"].split("\n"))) for row in rows],
@@ -199,14 +199,14 @@ def test_triples_at_ingest(collection, kind, ingested, tmp_path):
         paths[name].write_text(text, encoding="utf-8")
     absent = dict.fromkeys(["titles", "dev_queries", "dev_qrels", "test_queries", "test_qrels"])
     fields = {"reader": "msmarco", "layout": "documents", "metadata": [], "negatives_per_query": 50}
-    read = ingested(**fields, **absent, **paths)
-    assert set(read.negatives["q"]) == FREE
-    check(read.counts | {"notice": "\n".join(read.notices)}, kind, judged_is_news=True)
+    result = ingested(**fields, **absent, **paths)
+    assert set(result.negatives["q"]) == FREE
+    check(result.counts | {"notice": "\n".join(result.notices)}, kind, judged_is_reported=True)
 
 
 @pytest.fixture
-def written(collection, tmp_path) -> Callable[..., Path]:
-    """A folder of negatives that know no rule: those of an older artifact, or triples, which have no ranks."""
+def negatives_folder(collection, tmp_path) -> Callable[..., Path]:
+    """A function that writes unfiltered negatives, as of an older artifact, or triples, which have no ranks."""
 
     def write(name: str, source: str = "") -> Path:
         (tmp_path / name).mkdir()
@@ -220,43 +220,45 @@ def written(collection, tmp_path) -> Callable[..., Path]:
 
 @pytest.mark.parametrize("source", ["", "bm25"])
 @pytest.mark.parametrize("depth", [None, 100])
-def test_what_training_reads(source, depth, collection, kind, written):
-    """Triples and first negatives: of bi-encoders, cross-encoders, and what is scored for soft labels."""
+def test_first_negatives_in_training(source, depth, collection, kind, negatives_folder):
+    """Triples and first negatives, for bi-encoders, cross-encoders and soft labels."""
     dropped = barred.Dropped()
-    pools = read_pools(collection, written("first", source), depth, dropped=dropped)
+    pools = read_pools(collection, negatives_folder("first", source), depth, dropped=dropped)
     ids = passage_ids(collection)
     assert {ids[row] for row in pools.negatives[0][0]} == FREE
-    check(pool_counts(pools, 1, dropped), kind, judged_is_news=True)
+    check(pool_counts(pools, 1, dropped), kind, judged_is_reported=True)
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_second_negatives_in_training(pooled, collection, kind, written):
-    pools = read_pools(collection, written("first", "bm25"), mined=written("mined", "mined"), pooled=pooled)
+def test_second_negatives_in_training(pooled, collection, kind, negatives_folder):
+    pools = read_pools(
+        collection, negatives_folder("first", "bm25"), mined=negatives_folder("mined", "mined"), pooled=pooled
+    )
     ids = passage_ids(collection)
     assert [{ids[row] for row in kind_of[0]} for kind_of in pools.negatives] == [FREE] * (1 if pooled else 2)
 
 
-def test_depth_counts_what_is_left_of_triples(collection, written):
-    pools = read_pools(collection, written("first"), depth=2)
+def test_depth_counts_the_remaining_triples(collection, negatives_folder):
+    pools = read_pools(collection, negatives_folder("first"), depth=2)
     ids = passage_ids(collection)
     assert [ids[row] for row in pools.negatives[0][0]] == sorted(FREE)[:2]
 
 
-def test_drawn_from_the_whole_collection(collection, kind, tmp_path):
+def test_negatives_drawn_from_the_whole_collection(collection, kind, tmp_path):
     (tmp_path / "none").mkdir()
     write_table(tmp_path / "none" / "negatives.parquet", NEGATIVES, [])
     pools = read_pools(collection, tmp_path / "none")
     save_pools(pools, tmp_path / "pools.npz")
     ids = passage_ids(collection)
-    for read in (pools, load_pools(tmp_path / "pools.npz")):
+    for loaded in (pools, load_pools(tmp_path / "pools.npz")):
         draw = examples.Draw(len(FREE), None, seed=3)
         for epoch in range(3):
-            _, passages = examples.example(read, epoch, 0, draw)
+            _, passages = examples.example(loaded, epoch, 0, draw)
             assert {ids[row] for row in passages[1:]} == FREE
 
 
-def test_with_other_questions_in_a_batch(collection, kind, tmp_path):
-    """Another question's positive that is no negative of mine is masked, as a judged one is."""
+def test_positives_of_other_questions_in_a_batch(collection, kind, tmp_path):
+    """A positive of another question is masked if it is barred for this question, like a judged passage."""
     ids = passage_ids(collection)
     queries = pq.read_table(collection / "queries.parquet").to_pylist()
     rows = [(q["query_id"], q["split"], q["text"]) for q in queries] + [("r", "train", "Which other?")]
@@ -270,8 +272,8 @@ def test_with_other_questions_in_a_batch(collection, kind, tmp_path):
     assert batch.excluded_QP[0].tolist() == [False, True]
 
 
-def test_denoised(collection, kind, work, tmp_path):
-    """What is left of mined negatives is a part of them."""
+def test_denoised_mined_negatives(collection, kind, work, tmp_path):
+    """Denoised negatives are a subset of the mined ones."""
     run, mined = write_run(tmp_path / "run", "train", "q", listed(collection)), work("mined")
     config = MineConfig(depth=100, number=100, margin_absolute=None, margin_relative=None, seed=0, page_questions=0)
     mine(config, collection, run, mined)
@@ -286,7 +288,7 @@ def test_denoised(collection, kind, work, tmp_path):
 
 @pytest.fixture
 def label(tmp_path, monkeypatch, work) -> Callable[..., tuple[dict, list[str]]]:
-    """(metrics, passages scored) of pseudo-labels by a cross-encoder that takes `relevant` passages for relevant."""
+    """Returns (metrics, scored passages) of pseudo-labels. The cross-encoder scores only `relevant` ones highly."""
 
     def run(collection: Path, ranked: list[str], relevant: set[str], negatives: int) -> tuple[dict, list[str]]:
         ids, scored = passage_ids(collection), []
@@ -310,39 +312,39 @@ def label(tmp_path, monkeypatch, work) -> Callable[..., tuple[dict, list[str]]]:
     return run
 
 
-@pytest.mark.parametrize("most", [0, 2])
-def test_pseudo_labels(most, kind, label, tmp_path):
-    collection = made(tmp_path / "collection", kind, judged=False)
+@pytest.mark.parametrize("limit", [0, 2])
+def test_pseudo_labels(limit, kind, label, tmp_path):
+    collection = make_collection(tmp_path / "collection", kind, judged=False)
     ranked = listed(collection)
-    metrics, _ = label(collection, ranked, {"p0", "p1"}, most)
+    metrics, _ = label(collection, ranked, {"p0", "p1"}, limit)
     out = tmp_path / "pseudo" / "out"
-    assert taken(out) == set(sorted(FREE, key=ranked.index)[: most or None])
+    assert taken(out) == set(sorted(FREE, key=ranked.index)[: limit or None])
     assert set(pq.read_table(out / "qrels.parquet")["passage_id"].to_pylist()) == {"p0", "p1"} & set(ranked)
-    check(metrics, kind, judged_is_news=True, judged=0)
+    check(metrics, kind, judged_is_reported=True, judged=0)
 
 
 @pytest.mark.parametrize("name", ["the question's id", "the question's words", "its words as a title alone"])
-def test_the_question_itself_is_no_pseudo_positive(name, label, tmp_path):
-    collection = made(tmp_path / "collection", KINDS[name], judged=False)
+def test_the_question_itself_is_not_a_pseudo_positive(name, label, tmp_path):
+    collection = make_collection(tmp_path / "collection", KINDS[name], judged=False)
     _, scored = label(collection, [KINDS[name].passage_id, "p0", "n4"], {KINDS[name].passage_id, "p0"}, 0)
     assert scored == ["p0", "n4"]
 
 
 def test_validation_candidates(kind, tmp_path):
-    """A copy of the judged passage would tie with it. The question of dev has the id `d`."""
+    """A copy of the judged passage would tie with it. The dev question has the id `d`."""
     if kind.passage_id == "q":
         kind = kind._replace(passage_id="d")
-    collection = made(tmp_path / "collection", kind)
+    collection = make_collection(tmp_path / "collection", kind)
     ids = passage_ids(collection)
     config = ValidationConfig(questions=1, candidates=1 + len(FREE), keep="last")
     write_table(tmp_path / "run.parquet", SCHEMA, [("dev", "d", p, n, 9.0 - n) for n, p in enumerate(ids, 1)])
-    found = read_candidates(config, collection, tmp_path, seed=0)
-    assert ids[found.passages_VC[0][0]] == "p0"
-    assert {ids[row] for row in found.passages_VC[0][1:]} == FREE
+    candidates = read_candidates(config, collection, tmp_path, seed=0)
+    assert ids[candidates.passages_VC[0][0]] == "p0"
+    assert {ids[row] for row in candidates.passages_VC[0][1:]} == FREE
 
 
 def test_too_few_passages_for_candidates_or_negatives_are_refused_at_once(tmp_path):
-    collection = made(tmp_path / "collection", KINDS["a copy"])
+    collection = make_collection(tmp_path / "collection", KINDS["a copy"])
     write_table(tmp_path / "run.parquet", SCHEMA, [])
     config = ValidationConfig(questions=1, candidates=2 + len(FREE), keep="last")
     with pytest.raises(InputError, match=r"validation\.candidates: 7 is too many: .* only 5 of the 7"):
@@ -352,16 +354,16 @@ def test_too_few_passages_for_candidates_or_negatives_are_refused_at_once(tmp_pa
 def test_nothing_is_barred_without_training_questions(tmp_path):
     passages = [("a", "a", "", "same"), ("b", "b", "", "same")]
     collection = write_collection(tmp_path / "c", passages, [("a", "dev", "same")], [("dev", "a", "b", 1)])
-    assert told(collection) == {}
+    assert barred_passages(collection) == {}
 
 
-def test_a_question_without_judgements_is_no_negative_of_itself(tmp_path):
+def test_a_question_without_judgements_is_not_a_negative_of_itself(tmp_path):
     passages = [("a", "a", "", "same"), ("b", "b", "", "other")]
     collection = write_collection(tmp_path / "c", passages, [("q", "train", "Same")], [])
-    assert told(collection) == {"q": {"a": "question"}}
+    assert barred_passages(collection) == {"q": {"a": "question"}}
 
 
-def test_texts_are_hashed_once_while_their_file_is_the_same(tmp_path, monkeypatch):
+def test_texts_are_hashed_once_while_their_file_is_unchanged(tmp_path, monkeypatch):
     passages = [("a", "a", "", "same"), ("b", "b", "", "other")]
     collection = write_collection(tmp_path / "c", passages, [("q", "train", "Same")], [])
     hashed: list[str] = []
@@ -378,51 +380,51 @@ def test_texts_are_hashed_once_while_their_file_is_the_same(tmp_path, monkeypatc
 
 @st.composite
 def few_texts(draw):
-    """(what passages say, questions' words, rows with their ids, positives) of few different texts."""
-    said = draw(st.lists(st.integers(0, 4), min_size=1, max_size=9))
-    asked = draw(st.lists(st.integers(3, 7), max_size=4))
-    rows = st.integers(0, len(said) - 1)
-    own = [draw(st.one_of(st.just(-1), rows)) for _ in asked]
-    positives = [(n, p) for n in range(len(asked)) for p in draw(st.lists(rows, max_size=3))]
-    return said, asked, own, positives
+    """(texts of passages, texts of questions, rows with the ids of questions, positives) of few distinct texts."""
+    passage_texts = draw(st.lists(st.integers(0, 4), min_size=1, max_size=9))
+    question_texts = draw(st.lists(st.integers(3, 7), max_size=4))
+    rows = st.integers(0, len(passage_texts) - 1)
+    same_id = [draw(st.one_of(st.just(-1), rows)) for _ in question_texts]
+    positives = [(n, p) for n in range(len(question_texts)) for p in draw(st.lists(rows, max_size=3))]
+    return passage_texts, question_texts, same_id, positives
 
 
 @given_examples(few_texts())
-def test_the_rule_by_texts_is_that_by_pairs(drawn):
-    """`reasons`, `met` and `numbers_barred` say of all pairs what the definition says of each."""
-    said, asked, own, positives = drawn
-    text_P, judge, judged = np.array(said, np.uint64), [n for n, _ in positives], [p for _, p in positives]
-    texts = barred.Texts(text_P * 10, text_P // 2 * 2)  # two texts may be of the same words
-    pairs = np.array(judge, np.int64), np.array(judged, np.int64)
-    rule = barred.between(texts, np.array(asked, np.uint64), np.array(own, np.int64), *pairs)
+def test_the_rule_by_texts_equals_the_rule_by_pairs(example):
+    """`reasons`, `barred_pairs` and `numbers_barred` give for all pairs what the definition gives for each."""
+    passage_texts, question_texts, same_id, positives = example
+    text_P, judging, judged = np.array(passage_texts, np.uint64), [n for n, _ in positives], [p for _, p in positives]
+    texts = barred.Texts(text_P * 10, text_P // 2 * 2)  # two texts may have the same words
+    pairs = np.array(judging, np.int64), np.array(judged, np.int64)
+    rule = barred.between(texts, np.array(question_texts, np.uint64), np.array(same_id, np.int64), *pairs)
 
     def reason(question: int, passage: int) -> int:
         if (question, passage) in positives:
             return 0
-        if said[passage] in [said[p] for n, p in positives if n == question]:
+        if passage_texts[passage] in [passage_texts[p] for n, p in positives if n == question]:
             return 1
-        return 2 if own[question] == passage or asked[question] == texts.words_P[passage] else barred.FREE
+        return 2 if same_id[question] == passage or question_texts[question] == texts.words_P[passage] else barred.FREE
 
-    grid = [(n, p) for n in range(len(asked)) for p in range(len(said))]
+    grid = [(n, p) for n in range(len(question_texts)) for p in range(len(passage_texts))]
     question_N, passage_N = (np.array([pair[i] for pair in grid], np.int64) for i in (0, 1))
     reason_N = barred.reasons(rule, question_N, passage_N)
     assert reason_N.tolist() == [reason(*pair) for pair in grid]
-    unfit = [pair for pair, found in zip(grid, reason_N, strict=True) if found != barred.FREE]
-    places = barred.barred_pairs(rule, np.arange(len(asked)), np.arange(len(said)))
-    assert list(zip(*(place.tolist() for place in places), strict=True)) == unfit
-    counts = np.bincount([n for n, _ in unfit], minlength=len(asked)) if asked else []
+    barred_grid = [pair for pair, code in zip(grid, reason_N, strict=True) if code != barred.FREE]
+    positions = barred.barred_pairs(rule, np.arange(len(question_texts)), np.arange(len(passage_texts)))
+    assert list(zip(*(position.tolist() for position in positions), strict=True)) == barred_grid
+    counts = np.bincount([n for n, _ in barred_grid], minlength=len(question_texts)) if question_texts else []
     assert barred.numbers_barred(rule).tolist() == list(counts)
     assert (barred.reasons(rule, np.array([-1, 0]), np.array([0, -1])) == barred.FREE).all()
 
 
 @pytest.mark.parametrize(("questions", "positives", "copies"), [(1, 2000, 2000), (1000, 1, 100_000), (300, 300, 9000)])
 def test_copies_are_not_listed_by_pairs(questions, positives, copies):
-    """Positives of one text that has many copies: up to 1e8 pairs, in memory of passages and positives."""
+    """Positives with one text that has many copies: up to 1e8 pairs, but memory only for passages and positives."""
     text_P = np.zeros(copies + 5, np.uint64)
     text_P[-5:] = np.arange(1, 6)
-    texts, asked_n = barred.Texts(text_P, text_P + 10), np.arange(100, 100 + questions, dtype=np.uint64)
+    texts, question_n = barred.Texts(text_P, text_P + 10), np.arange(100, 100 + questions, dtype=np.uint64)
     pairs = np.arange(questions).repeat(positives), np.tile(np.arange(positives), questions)
-    rule = barred.between(texts, asked_n, np.full(questions, -1), *pairs)
+    rule = barred.between(texts, question_n, np.full(questions, -1), *pairs)
     assert sum(array.nbytes for array in rule) < 16 * (copies + questions * (positives + 2) + 10)
     assert (barred.numbers_barred(rule) == copies).all()
     last_N = np.full(3, questions - 1), np.array([0, copies - 1, copies])

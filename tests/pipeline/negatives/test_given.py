@@ -1,4 +1,4 @@
-"""Negatives from files: DPR's format and tables, checked against the collection and filtered as mined ones are."""
+"""Negatives from files: DPR's format and tables, checked against the collection and filtered like mined ones."""
 
 import gzip
 import json
@@ -18,13 +18,13 @@ from pipeline.negatives.from_file import NegativesFileConfig, missing, negatives
 
 @pytest.fixture
 def collection(tmp_path):
-    """300 passages; p7 has the text of p0. q0 and q1 ask the same; q9 is a dev question, q4 is judged 0 alone."""
+    """300 passages; p7 has the text of p0. q0 and q1 have the same words. q9 is a dev question. q4 has only grade 0."""
     passages = [(f"p{i}", "d", "", f"text {0 if i == 7 else i}") for i in range(300)]
-    asked = [("q0", "train", "who?"), ("q1", "train", "who? "), ("q2", "train", "when?"), ("q3", "train", "why?")]
-    asked += [("q4", "train", "how?"), ("q9", "dev", "where?")]
+    queries = [("q0", "train", "who?"), ("q1", "train", "who? "), ("q2", "train", "when?"), ("q3", "train", "why?")]
+    queries += [("q4", "train", "how?"), ("q9", "dev", "where?")]
     judged = [("train", "q0", "p0", 1), ("train", "q1", "p1", 1), ("train", "q2", "p2", 1), ("train", "q3", "p3", 1)]
     judged += [("train", "q4", "p4", 0), ("dev", "q9", "p9", 1)]
-    return write_collection(tmp_path / "collection", passages, asked, judged)
+    return write_collection(tmp_path / "collection", passages, queries, judged)
 
 
 def config(file, number=None, page_questions=5):
@@ -36,12 +36,12 @@ def table(done):
 
 
 ROWS = [("q2", "p5"), ("q0", "p0"), ("q0", "p7"), ("q2", "p6"), ("q0", "p9"), ("q2", "p5"), ("q9", "p5"), ("q1", "p0")]
-LEFT = [("q0", "p9", "given", 3, None), ("q1", "p0", "given", 1, None)]
-LEFT += [("q2", "p5", "given", 1, None), ("q2", "p6", "given", 2, None)]
+EXPECTED = [("q0", "p9", "given", 3, None), ("q1", "p0", "given", 1, None)]
+EXPECTED += [("q2", "p5", "given", 1, None), ("q2", "p6", "given", 2, None)]
 
 
-def written(path, rows):
-    """`rows` in the format of the path's name."""
+def write_rows(path, rows):
+    """Writes `rows` in the format that the path's name shows."""
     if path.suffix == ".parquet":
         pq.write_table(pa.table({"query_id": [r[0] for r in rows], "passage_id": [r[1] for r in rows]}), path)
         return path
@@ -57,8 +57,8 @@ def written(path, rows):
 @pytest.mark.parametrize("name", ["n.tsv", "n.tsv.gz", "n.jsonl", "n.parquet"])
 def test_tables_are_filtered_counted_and_grouped(name, collection, work, tmp_path):
     done = work()
-    metrics = negatives_file(config(written(tmp_path / name, ROWS)), collection, done)
-    assert table(done) == LEFT
+    metrics = negatives_file(config(write_rows(tmp_path / name, ROWS)), collection, done)
+    assert table(done) == EXPECTED
     assert metrics == {
         "questions": 3,
         "negatives": 4,
@@ -82,22 +82,22 @@ def test_tables_are_filtered_counted_and_grouped(name, collection, work, tmp_pat
             ]
         ),
     }
-    del metrics["notice"]  # for the terminal
+    del metrics["notice"]  # is only printed
     assert json.loads((done.out / "negatives.json").read_text()) == metrics
     page = (done.out / "negatives.html").read_text()
     assert "3 of 3 training questions" in page
     assert "no. 3" in page
 
 
-def test_training_reads_what_is_written(collection, work, tmp_path):
+def test_training_reads_the_written_negatives(collection, work, tmp_path):
     done = work()
-    negatives_file(config(written(tmp_path / "n.tsv", ROWS)), collection, done)
+    negatives_file(config(write_rows(tmp_path / "n.tsv", ROWS)), collection, done)
     pools = read_pools(collection, done.out, mined=done.out)
     assert [pools.negatives[1][i].tolist() for i in range(4)] == [[9], [0], [5, 6], []]
     assert examples.filled(pools, 2) == 2 * (1 + 1 + 0 + 2)
-    drawn = examples.draw_batch(pools, 0, np.arange(examples.epoch_size(pools)), examples.Draw(2, None, seed=0))
-    assert drawn.passages_QN.shape == (8, 3)  # filled from the whole collection
-    for row, query in zip(drawn.passages_QN, drawn.queries_Q, strict=True):
+    batch = examples.draw_batch(pools, 0, np.arange(examples.epoch_size(pools)), examples.Draw(2, None, seed=0))
+    assert batch.passages_QN.shape == (8, 3)  # filled from the whole collection
+    for row, query in zip(batch.passages_QN, batch.queries_Q, strict=True):
         assert query not in row[1:]  # question i's positive is passage i
         assert len(set(row)) == 3
 
@@ -121,7 +121,7 @@ def dpr(question, *contexts):
     return {"question": question, "answers": [], "positive_ctxs": [], "hard_negative_ctxs": list(contexts)}
 
 
-def test_dpr_names_questions_by_text_and_has_three_names_for_ids(collection, work, tmp_path):
+def test_dpr_identifies_questions_by_text_and_has_three_names_for_ids(collection, work, tmp_path):
     records = [
         dpr("when?", {"id": "p5", "score": "79.81784"}, {"passage_id": "p6", "score": 13.5}, {"psg_id": "p8"}),
         dpr("who?", {"id": "p0"}, {"id": "p20"}),
@@ -150,13 +150,13 @@ def test_dprs_file_of_another_collection_is_refused(collection, work, tmp_path):
         negatives_file(config(tmp_path / "n.json"), collection, work())
 
 
-@pytest.mark.parametrize(("wrong", "found"), [("q2\tnowhere", "passage 'nowhere'"), ("q77\tp5", "query 'q77'")])
-def test_unknown_ids_up_to_one_percent(wrong, found, collection, work, tmp_path):
+@pytest.mark.parametrize(("wrong", "fault"), [("q2\tnowhere", "passage 'nowhere'"), ("q77\tp5", "query 'q77'")])
+def test_unknown_ids_up_to_one_percent(wrong, fault, collection, work, tmp_path):
     good = [f"q2\tp{i}" for i in range(10, 110)]
     (tmp_path / "n.tsv").write_text("\n".join([*good, wrong]))
     assert negatives_file(config(tmp_path / "n.tsv"), collection, work("few"))["dropped_unknown"] == 1
     (tmp_path / "n.tsv").write_text("\n".join([*good[:50], wrong, wrong]))
-    with pytest.raises(InputError, match=rf"n\.tsv:51: unknown {found} \(2 of 52 rows, more than 1%\)"):
+    with pytest.raises(InputError, match=rf"n\.tsv:51: unknown {fault} \(2 of 52 rows, more than 1%\)"):
         negatives_file(config(tmp_path / "n.tsv"), collection, work("many"))
 
 
@@ -187,19 +187,19 @@ def test_unknown_ids_up_to_one_percent(wrong, found, collection, work, tmp_path)
         ("n.json", "[]", r"n\.json: no row"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_reported_with_its_line(name, content, message, collection, work, tmp_path):
+def test_errors_in_a_file_are_reported_with_their_line(name, content, message, collection, work, tmp_path):
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
         negatives_file(config(tmp_path / name), collection, work())
 
 
-def test_a_parquet_table_without_a_column(collection, work, tmp_path):
+def test_a_parquet_table_without_a_column_is_refused(collection, work, tmp_path):
     pq.write_table(pa.table({"query": ["q2"], "passage_id": ["p5"]}), tmp_path / "n.parquet")
     with pytest.raises(InputError, match="no column query_id; it has query, passage_id"):
         negatives_file(config(tmp_path / "n.parquet"), collection, work())
 
 
-def test_a_damaged_parquet_table(collection, work, tmp_path):
+def test_a_damaged_parquet_table_is_reported(collection, work, tmp_path):
     ids = pa.table({"query_id": ["q2"] * 20_000, "passage_id": [f"p{i}" for i in range(20_000)]})
     pq.write_table(ids, tmp_path / "n.parquet", row_group_size=10_000, compression="zstd")
     group = pq.read_metadata(tmp_path / "n.parquet").row_group(1)
@@ -213,15 +213,15 @@ def test_a_damaged_parquet_table(collection, work, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["negatives.csv", "negatives.parquet.gz"])
-def test_files_of_other_kinds_are_refused_by_their_field(name, tmp_path):
+def test_files_of_other_kinds_are_refused_with_the_field(name, tmp_path):
     with pytest.raises(ValidationError, match=r"file\n.*DPR's \.json or a table"):
         config(tmp_path / name)
 
 
-def test_an_absent_file_comes_with_its_command(tmp_path):
+def test_a_missing_file_is_reported_with_its_download_command(tmp_path):
     absent = tmp_path / "biencoder-nq-adv-hn-train.json.gz"
     assert "wget" in missing(config(absent))[0]
-    assert missing(config(written(tmp_path / "n.tsv", ROWS))) == []
+    assert missing(config(write_rows(tmp_path / "n.tsv", ROWS))) == []
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_an_absent_file_comes_with_its_command(tmp_path):
         ("n.parquet", "text", "n.parquet: cannot be read: "),
     ],
 )
-def test_a_wrong_beginning_is_reported_before_a_run(tmp_path, name, content, message):
+def test_an_invalid_first_row_is_reported_before_a_run(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
-    (said,) = missing(config(tmp_path / name))
-    assert said.startswith(f"negatives_file.file: {tmp_path}/{message}")
+    (line,) = missing(config(tmp_path / name))
+    assert line.startswith(f"negatives_file.file: {tmp_path}/{message}")

@@ -22,34 +22,34 @@ SCORES = np.array([9, 8, 7, 6, 5, 4, 3], dtype=np.float32)
 RANKING = Ranking("q", ["a", "b", "c", "d", "e", "f", "g"], SCORES)
 
 
-def kept(config, judged=("c",), **barred):
-    """(ids of the pool, how many a margin drops)."""
+def pool_of(config, judged=("c",), **barred):
+    """(ids of the pool, number of passages that a margin drops)."""
     known = dict.fromkeys(judged, "judged") | barred
-    named = [known.get(passage_id) for passage_id in RANKING.passage_ids[: config.depth]]
-    reason_N = np.array([REASONS.index(reason) if reason else FREE for reason in named])
+    reasons = [known.get(passage_id) for passage_id in RANKING.passage_ids[: config.depth]]
+    reason_N = np.array([REASONS.index(reason) if reason else FREE for reason in reasons])
     places, below = pool(RANKING, set(judged), reason_N, config)
     return "".join(RANKING.passage_ids[i] for i in places), below
 
 
 def test_depth_and_judged_passages():
-    assert kept(CONFIG) == ("abdef", 0)
-    assert kept(CONFIG, judged=("c", "g", "a")) == ("bdef", 0)
+    assert pool_of(CONFIG) == ("abdef", 0)
+    assert pool_of(CONFIG, judged=("c", "g", "a")) == ("bdef", 0)
 
 
-def test_what_is_no_negative():
-    assert kept(CONFIG, e="duplicate", b="question") == ("adf", 0)
+def test_copies_and_the_question_itself_are_not_in_the_pool():
+    assert pool_of(CONFIG, e="duplicate", b="question") == ("adf", 0)
 
 
 def test_margins():
     absolute = CONFIG.model_copy(update={"margin_absolute": 1.0})
-    assert kept(absolute) == ("def", 2)
+    assert pool_of(absolute) == ("def", 2)
     relative = CONFIG.model_copy(update={"margin_relative": 0.25})
-    assert kept(relative) == ("ef", 3)
-    assert kept(absolute, judged=("c", "e")) == ("df", 2)  # the best of them counts
-    assert kept(absolute, judged=("elsewhere",)) == ("", 6)
+    assert pool_of(relative) == ("ef", 3)
+    assert pool_of(absolute, judged=("c", "e")) == ("df", 2)  # the best judged passage counts
+    assert pool_of(absolute, judged=("elsewhere",)) == ("", 6)
 
 
-def test_ceiling_takes_the_stricter_margin_and_negative_scores():
+def test_ceiling_uses_the_stricter_margin_and_accepts_negative_scores():
     assert ceiling(10, None, None) is None
     assert ceiling(10, 1, 0.2) == 8
     assert ceiling(-10, None, 0.2) == -12
@@ -70,9 +70,9 @@ def small(tmp_path):
     """(collection, run): two training questions, one of another split; passage p5 has the text of p0."""
     texts = ["same", "b", "c", "d", "e", "same", "g", "h"]
     passages = [(f"p{i}", f"p{i}", "", text) for i, text in enumerate(texts)]
-    asked = [(f"q{i}", split, f"question {i}") for i, split in enumerate(("train", "train", "test"))]
+    question_rows = [(f"q{i}", split, f"question {i}") for i, split in enumerate(("train", "train", "test"))]
     judged = [("train", "q0", "p0", 1), ("train", "q0", "p2", 0), ("train", "q1", "p1", 2), ("test", "q2", "p3", 1)]
-    collection, run = write_collection(tmp_path / "collection", passages, asked, judged), tmp_path / "run"
+    collection, run = write_collection(tmp_path / "collection", passages, question_rows, judged), tmp_path / "run"
     run.mkdir()
     with writer(run) as write:
         for split, queries in (("test", ["q2"]), ("train", ["q0", "q1"])):
@@ -103,12 +103,12 @@ def test_mined_negatives_and_their_counts(small, work):
     table = pq.read_table(done.out / "negatives.parquet").to_pandas()
     assert table.columns.tolist() == ["query_id", "passage_id", "source", "rank", "score"]
     first = table[table.query_id == "q0"]
-    assert set(first.passage_id) == {"p1", "p2", "p3", "p4"}  # judged 0 is no positive
+    assert set(first.passage_id) == {"p1", "p2", "p3", "p4"}  # a passage of grade 0 is not a positive
     assert first["rank"].tolist() == [3, 4, 5, 6]
     assert first["score"].tolist() == [6, 5, 4, 3]
     assert set(table.source) == {"mined"}
     assert "q2" not in set(table.query_id)
-    del metrics["notice"]  # for the terminal
+    del metrics["notice"]  # is only printed
     assert json.loads((done.out / "negatives.json").read_text()) == metrics
     mine(config, collection, run, again)
     for name in ("negatives.parquet", "negatives.json", "negatives.html"):
@@ -147,19 +147,19 @@ def test_the_rule_is_applied_once(small, work, monkeypatch, depth):
 def test_no_count_is_reported_twice(changes, lines, small, work):
     collection, run = small
     config = CONFIG.model_copy(update=changes)
-    found = read_notices(with_notices(STAGES["mine"].notices, mine(config, collection, run, work())))
-    assert found == ["negatives dropped, exact copies of a positive: 1 (first: p5 for q0)", *lines]
+    notices = read_notices(with_notices(STAGES["mine"].notices, mine(config, collection, run, work())))
+    assert notices == ["negatives dropped, exact copies of a positive: 1 (first: p5 for q0)", *lines]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_shards_change_no_byte_and_are_kept(workers, work, inline, tmp_path, monkeypatch):
-    """Twelve questions, some unjudged: in one piece, in shards of five, and once more with what a kill has left."""
-    asked = [(f"q{i}", "dev" if i == 5 else "train", f"question {i}") for i in range(13)]
+    """Twelve questions, some unjudged: in one piece, in shards of five, and again with the shards left by a kill."""
+    question_rows = [(f"q{i}", "dev" if i == 5 else "train", f"question {i}") for i in range(13)]
     passages = [(f"p{i}", f"p{i}", "", f"text {i % 17}") for i in range(40)]
-    judged = [(split, query, f"p{i}", 1) for i, (query, split, _) in enumerate(asked) if i % 4]
-    collection = write_collection(tmp_path / "collection", passages, asked, judged)
+    judged = [(split, query, f"p{i}", 1) for i, (query, split, _) in enumerate(question_rows) if i % 4]
+    collection = write_collection(tmp_path / "collection", passages, question_rows, judged)
     with writer(tmp_path) as write:
-        for i, (query, split, _) in enumerate(asked):
+        for i, (query, split, _) in enumerate(question_rows):
             ids = np.random.default_rng(i).permutation(40)[: 9 + i]
             write(split, [query] * len(ids), [f"p{j}" for j in ids], np.arange(len(ids), 0.0, -1.0))
     config = CONFIG.model_copy(update={"depth": 15, "margin_relative": 0.1, "page_questions": 3})
@@ -171,9 +171,9 @@ def test_shards_change_no_byte_and_are_kept(workers, work, inline, tmp_path, mon
     for number in (0, 2):
         name = f"shards/shard-0000{number}.npy"
         (again.checkpoints / name).write_bytes((cut.checkpoints / name).read_bytes())
-    kept = {path: path.stat().st_ino for path in (again.checkpoints / "shards").iterdir()}
+    inodes = {path: path.stat().st_ino for path in (again.checkpoints / "shards").iterdir()}
     assert mine(config, collection, tmp_path, again) == expected
-    assert kept.items() <= {path: path.stat().st_ino for path in (again.checkpoints / "shards").iterdir()}.items()
+    assert inodes.items() <= {path: path.stat().st_ino for path in (again.checkpoints / "shards").iterdir()}.items()
     for path in whole.out.iterdir():
         assert path.read_bytes() == (cut.out / path.name).read_bytes() == (again.out / path.name).read_bytes()
 
@@ -184,7 +184,7 @@ def test_short_pools_are_counted(small, work):
     assert (metrics["negatives"], metrics["questions_short"]) == (3, 1)
 
 
-def test_a_question_whose_every_candidate_is_a_positive_is_counted(small, work, tmp_path):
+def test_a_question_with_only_positive_candidates_is_counted(small, work, tmp_path):
     collection, done = small[0], work()
     with writer(tmp_path) as write:
         write("train", ["q0", "q0", "q1", "q1"], ["p5", "p0", "p1", "p2"], np.array([2.0, 1.0, 2.0, 1.0]))
@@ -207,8 +207,8 @@ def test_questions_that_the_run_lacks_are_counted(small, work, tmp_path):
     assert (metrics["questions"], metrics["questions_absent"]) == (1, 1)
 
 
-def test_questions_without_a_judged_passage_are_passed_by(small, work, tmp_path):
-    """A run holds them for pseudo-labels."""
+def test_questions_without_a_judged_passage_are_skipped(small, work, tmp_path):
+    """A run lists them for pseudo-labels."""
     with writer(tmp_path) as write:
         write("train", ["q9", "q1"], ["p3", "p6"], np.array([1.0, 1.0]))
     done = work()
@@ -216,22 +216,22 @@ def test_questions_without_a_judged_passage_are_passed_by(small, work, tmp_path)
     assert pq.read_table(done.out / "negatives.parquet")["query_id"].to_pylist() == ["q1"]
 
 
-def test_a_question_may_straddle_batches_of_rows(tmp_path):
+def test_the_rows_of_a_question_can_span_two_batches(tmp_path):
     questions, length = 700, 100  # 70,000 rows; batches hold 65,536
     with writer(tmp_path) as write:
         for q in range(questions):
             split = "dev" if q % 7 == 3 else "train"
             write(split, [f"q{q}"] * length, [f"p{q}-{i}" for i in range(length)], 500.0 - q - np.arange(length) / 100)
     path = tmp_path / "run.parquet"
-    found = list(rankings(path))
+    all_rankings = list(rankings(path))
     first_Q = first_rows(path)
     assert first_Q.tolist() == [q * length for q in range(questions) if q % 7 != 3] + [questions * length]
     for start, stop in ((0, 1), (560, 600), (100, 562), (599, 600)):
-        some = list(rankings(path, first_Q[start], first_Q[stop]))
-        assert [r.query_id for r in some] == [r.query_id for r in found[start:stop]]
-        assert [r.passage_ids for r in some] == [r.passage_ids for r in found[start:stop]]
-    assert [r.query_id for r in found] == [f"q{q}" for q in range(questions) if q % 7 != 3]
-    for ranking in found:
+        part = list(rankings(path, first_Q[start], first_Q[stop]))
+        assert [r.query_id for r in part] == [r.query_id for r in all_rankings[start:stop]]
+        assert [r.passage_ids for r in part] == [r.passage_ids for r in all_rankings[start:stop]]
+    assert [r.query_id for r in all_rankings] == [f"q{q}" for q in range(questions) if q % 7 != 3]
+    for ranking in all_rankings:
         q = int(ranking.query_id[1:])
         assert ranking.passage_ids == [f"p{q}-{i}" for i in range(length)]
         np.testing.assert_array_equal(ranking.scores, 500.0 - q - np.arange(length) / 100)
@@ -249,7 +249,7 @@ def test_a_run_without_training_questions_is_refused(small, work, tmp_path):
         mine(CONFIG, small[0], tmp_path / "empty", work())
 
 
-def test_no_page_where_none_is_requested(small, work):
+def test_no_page_is_written_if_none_is_requested(small, work):
     done = work()
     mine(CONFIG.model_copy(update={"page_questions": 0}), *small, done)
     assert sorted(p.name for p in done.out.iterdir()) == ["negatives.json", "negatives.parquet"]

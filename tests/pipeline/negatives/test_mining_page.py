@@ -1,4 +1,4 @@
-"""The page for the user's eyes: complete, escaped, self-contained, with marks on what may be a false negative."""
+"""The page of mined negatives: complete, escaped, self-contained, with marks on possible false negatives."""
 
 import re
 
@@ -18,7 +18,7 @@ CONFIG = MineConfig(depth=8, number=8, margin_absolute=None, margin_relative=Non
 COPY = "the quick brown fox jumps over the lazy dog near the river"
 PASSAGES = [
     ("p0", "d0", SCRIPT, f"{COPY} {SCRIPT}"),  # q0's positive
-    ("p1", "d1", "", f"So {COPY} today"),  # its text once more, a little changed
+    ("p1", "d1", "", f"So {COPY} today"),  # almost the same text as p0
     ("p2", "d2", "Foxes", f"{SCRIPT} foxes live in Old York."),
     ("p3", "d0", "", "another paragraph of the positive's document"),
     ("p4", "d4", "", LONG),
@@ -61,14 +61,14 @@ def test_text_of_the_collection_is_escaped(page):
     assert "<script" not in page.lower()
 
 
-def test_it_needs_nothing_else_and_suits_dark_phone_and_paper(page):
+def test_the_page_is_self_contained_and_supports_dark_mode_phones_and_print(page):
     assert not {"link", "img", "iframe", "script"} & set(elements(page))
     assert not re.search(r"""(src|href)=["']?(?!#)[a-z/]|@import|url\((?!#)""", page)
     for part in ("prefers-color-scheme: dark", 'name="viewport"', "@media print"):
         assert part in page
 
 
-def test_questions_with_positives_come_with_ranks_scores_and_margins(page):
+def test_questions_with_positives_show_ranks_scores_and_margins(page):
     first, second = articles(page)  # q2 is not in the run, q3 has no judgement
     assert "positive rank 2 score 19" in plain(first)
     assert "rank 1 score 20 +1" in plain(first)
@@ -78,7 +78,7 @@ def test_questions_with_positives_come_with_ranks_scores_and_margins(page):
     assert "above the positive" not in second
 
 
-def test_marks_on_what_may_be_a_false_negative(page):
+def test_possible_false_negatives_are_marked(page):
     first = articles(page)[0]
     assert "holds the answer “Old York”" in first
     assert "a positive's document" in first.replace("&#39;", "'")
@@ -87,7 +87,7 @@ def test_marks_on_what_may_be_a_false_negative(page):
     assert first.index("Old", first.index("holds the answer")) < first.index("more without")
 
 
-def test_the_rest_is_folded_and_long_texts_are_cut(page):
+def test_unmarked_negatives_are_folded_and_long_texts_are_cut(page):
     first = articles(page)[0]
     assert "1 more without an orange mark" in first  # p7; p2 after it has one
     assert re.search(r'<details class="text">.*word0 .*word600', first, re.DOTALL)
@@ -109,7 +109,7 @@ def test_suspicions_of_a_copy_a_neighbour_and_an_answer():
     assert suspicions({"text": "in 1973.", "doc_id": "e"}, [], ["1973"]) == (["holds the answer “1973”"], [])
 
 
-def test_overlap_is_of_the_shorter_text():
+def test_overlap_is_a_share_of_the_shorter_text():
     assert overlap("a b c d", "x a b c d y z") == 1
     assert overlap("a b c d", "a b c x") == 0.5
     assert overlap("a b", "a b") == 0
@@ -118,18 +118,18 @@ def test_overlap_is_of_the_shorter_text():
 def test_pieces_join_to_the_text_and_mark_whole_words():
     pattern = match_pattern({"fox", "foxes"}, ["red fox"])
     text = "A red fox, FOXES, foxy fox"
-    found = text_pieces(text, pattern, ["red fox"])
-    assert "".join(piece for piece, _ in found) == text
-    assert [piece for piece in found if piece[1]] == [("red fox", "a"), ("FOXES", "q"), ("fox", "q")]
+    pieces = text_pieces(text, pattern, ["red fox"])
+    assert "".join(piece for piece, _ in pieces) == text
+    assert [piece for piece in pieces if piece[1]] == [("red fox", "a"), ("FOXES", "q"), ("fox", "q")]
     assert text_pieces("anything", match_pattern((), ()), []) == [("anything", "")]
 
 
 @pytest.mark.parametrize("text", ["x" * 900, "a " * 700, "", "tail " + "y" * 300, f"{LONG[:3000]} needle {LONG}"])
-def test_cut_shows_a_head_and_opens_to_all_that_the_page_holds(text):
-    found = cut_passage(text, match_pattern((), ["needle"]), ["needle"])
-    head = "".join(piece for piece, _ in found["head"])
-    whole = "".join(piece for piece, _ in found["whole"])
+def test_a_cut_passage_shows_a_head_and_unfolds_to_the_stored_text(text):
+    cut = cut_passage(text, match_pattern((), ["needle"]), ["needle"])
+    head = "".join(piece for piece, _ in cut["head"])
+    whole = "".join(piece for piece, _ in cut["whole"])
     assert len(head) <= mining_page.HEAD + 2
     assert whole == ("" if len(text) <= mining_page.HEAD else text[: mining_page.LONGEST])
-    assert found["omitted"] == max(0, len(text) - mining_page.LONGEST)
+    assert cut["omitted"] == max(0, len(text) - mining_page.LONGEST)
     assert ("needle" in head) == ("needle" in text)

@@ -1,4 +1,4 @@
-"""A ready tokenizer is taken as it is; a trained one is a function of the text alone."""
+"""An existing tokenizer is used unchanged. A trained tokenizer depends only on the text."""
 
 import ast
 import json
@@ -36,12 +36,12 @@ HARD = [
 
 def docstrings() -> list[str]:
     """Real text with rare characters and source code in it."""
-    found = [
+    texts = [
         ast.get_docstring(node)
         for node in ast.walk(ast.parse(Path(ast.__file__).read_text()))
         if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
     ]
-    return [text for text in found if text] + HARD
+    return [text for text in texts if text] + HARD
 
 
 def make_collection(folder: Path, texts: list[str]) -> Path:
@@ -120,13 +120,13 @@ def test_transformers_gives_the_same_ids(trained):
         ({}, "Café", "cafe"),
     ],
 )
-def test_words(fields, text, words):
-    chosen = {"lowercase": True, "split_identifiers": True, "drop_rules": True, **fields}
-    tokenizer = wordpiece.build_tokenizer([*wordpiece.SPECIALS, *words.split()], wordpiece.Normal(**chosen))
+def test_text_is_split_into_words(fields, text, words):
+    settings = {"lowercase": True, "split_identifiers": True, "drop_rules": True, **fields}
+    tokenizer = wordpiece.build_tokenizer([*wordpiece.SPECIALS, *words.split()], wordpiece.Normal(**settings))
     assert tokenizer.encode(text, add_special_tokens=False).tokens == words.split()
 
 
-def test_rare_characters_do_not_crowd_the_vocabulary_out():
+def test_rare_characters_do_not_fill_the_vocabulary():
     from collections import Counter
 
     normal = wordpiece.Normal(lowercase=True, split_identifiers=False, drop_rules=False)
@@ -155,7 +155,7 @@ def test_vocab_file(tmp_path, collection):
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nzzz\n", r"% of the collection's characters are unknown to it"),
     ],
 )
-def test_bad_vocab_file(tmp_path, collection, content, message):
+def test_a_bad_vocab_file_is_refused(tmp_path, collection, content, message):
     (tmp_path / "vocab.txt").write_bytes(content)
     with pytest.raises(InputError, match=message):
         run(tmp_path, collection, path=tmp_path / "vocab.txt")
@@ -164,7 +164,7 @@ def test_bad_vocab_file(tmp_path, collection, content, message):
 
 @pytest.mark.data
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs ../shared/data")
-def test_berts_own_vocabulary(tmp_path, collection):
+def test_the_vocabulary_of_bert(tmp_path, collection):
     path = DATA / "bert_vocab" / "vocab.txt"
     out = run(tmp_path, collection, path=path, split_identifiers=False, drop_rules=False)
     loaded = AutoTokenizer.from_pretrained(out)
@@ -173,7 +173,7 @@ def test_berts_own_vocabulary(tmp_path, collection):
 
 
 def roberta_folder(folder: Path, texts: list[str]) -> Path:
-    """A byte-level BPE tokenizer as RoBERTa's is, with the same special tokens."""
+    """A byte-level BPE tokenizer like that of RoBERTa, with the same special tokens."""
     bpe = Tokenizer(models.BPE(unk_token="<unk>"))
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -199,15 +199,15 @@ def test_byte_level_bpe_from_a_folder(tmp_path, collection):
     assert special_tokens(ours)[0].ids == (0, 1, 2, 3, 4)
     assert theirs.mask_token_id == 4
     text = max(docstrings(), key=len)
-    assert len(theirs(text).input_ids) > 8  # the truncation of the file is gone
+    assert len(theirs(text).input_ids) > 8  # the truncation that the file sets is removed
     for text in docstrings():
         if "<s>" not in text:
             assert theirs(text).input_ids == ours.encode(text).ids
     assert theirs("a <mask>").input_ids == Tokenizer.from_file(str(source / "tokenizer.json")).encode("a <mask>").ids
 
 
-def test_a_folder_with_a_vocab_file_alone(tmp_path, collection, trained):
-    """transformers 5 reads a BERT folder's vocab.txt whole, or the stage refuses what it made of it."""
+def test_a_folder_with_only_a_vocab_file(tmp_path, collection, trained):
+    """transformers 5 reads the vocab.txt of a BERT folder completely. Otherwise the stage refuses the result."""
     ids = read_tokenizer(trained).get_vocab()
     source = tmp_path / "bert"
     source.mkdir()
@@ -216,8 +216,8 @@ def test_a_folder_with_a_vocab_file_alone(tmp_path, collection, trained):
     assert read_tokenizer(run(tmp_path, collection, path=source)).get_vocab() == ids
 
 
-def test_a_folder_with_a_vocab_file_cut_short(tmp_path, collection):
-    """transformers adds the special tokens, but not to the vocabulary that WordPiece looks in."""
+def test_a_folder_with_an_incomplete_vocab_file_is_refused(tmp_path, collection):
+    """transformers adds the special tokens, but not to the vocabulary that WordPiece uses."""
     source = tmp_path / "bert"
     source.mkdir()
     (source / "vocab.txt").write_text("[PAD]\nfoo\n")
@@ -238,7 +238,7 @@ def test_other_kinds_are_refused(tmp_path, collection):
         run(tmp_path, collection, "other", path=source)
 
 
-def test_no_tokenizer_there(tmp_path, collection):
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path, collection):
     with pytest.raises(InputError, match="nowhere: has no tokenizer"):
         run(tmp_path, collection, path=tmp_path / "nowhere")
 
@@ -246,13 +246,13 @@ def test_no_tokenizer_there(tmp_path, collection):
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b'{"model": ', b"\xff\x00", b'{"version": "1.0", "model": {"type": "?"}}']
 )
-def test_a_tokenizer_that_cannot_be_read(tmp_path, content):
+def test_a_tokenizer_that_cannot_be_read_is_reported(tmp_path, content):
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(InputError, match=rf"^{tmp_path}: no tokenizer could be read: [^\n]+$"):
         read_tokenizer(tmp_path)
 
 
-def test_nothing_to_train_on(tmp_path):
+def test_a_collection_without_text_is_refused(tmp_path):
     empty = make_collection(tmp_path / "empty", [])
     with pytest.raises(InputError, match=r"passages\.parquet: no text to train a tokenizer on"):
         run(tmp_path, empty)
@@ -276,7 +276,7 @@ def test_progress_reaches_its_end(tmp_path, collection):
     assert metrics == {"vocab_size": 600, "unknown_share": pytest.approx(0, abs=0.05), "model": "wordpiece"}
 
 
-def test_a_model_neither_cached_nor_reachable(tmp_path, monkeypatch):
+def test_a_model_neither_cached_nor_reachable_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     config = TokenizerConfig(**{**TRAINED, "pretrained": "someone/some-model"})
@@ -287,8 +287,8 @@ def test_a_model_neither_cached_nor_reachable(tmp_path, monkeypatch):
     assert missing(TokenizerConfig(**TRAINED)) == []
 
 
-def test_missing_is_quick_and_light(tmp_path):
-    """Also where the hub's name cannot be resolved: no library beyond the hub's constants, half a second at most."""
+def test_missing_is_fast_and_imports_no_large_library(tmp_path):
+    """At most half a second, also if the hub's name cannot be resolved. Only the hub's constants are imported."""
     code = (
         "import sys, time, json; from pipeline.tokenization.tokenizer import *\n"
         "config = TokenizerConfig.model_validate_json(sys.argv[1]); started = time.monotonic()\n"
@@ -299,10 +299,10 @@ def test_missing_is_quick_and_light(tmp_path):
     environment = {name: value for name, value in environment.items() if name.lower() != "https_proxy"}
     config = json.dumps({**TRAINED, "pretrained": "someone/some-model"})
     root = Path(__file__).parents[3]
-    shown = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, config], check=True, env=environment, cwd=root, capture_output=True, text=True
     )
-    seconds, lines = shown.stdout.split()
+    seconds, lines = process.stdout.split()
     assert float(seconds) < 0.5
     assert lines == "1"
 

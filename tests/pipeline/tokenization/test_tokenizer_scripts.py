@@ -1,4 +1,4 @@
-"""Text without spaces: long words are read in pieces, and what is not known is measured where it is."""
+"""Text without spaces: long words are read in pieces, and unknown characters are counted where they occur."""
 
 import json
 import random
@@ -38,8 +38,8 @@ def stage(tmp_path: Path, texts: list[str], **fields) -> tuple[Path, dict]:
 
 
 def runs(letters: str, length: int, number: int = 50) -> list[str]:
-    draw = random.Random(1)
-    return ["".join(draw.choice(letters) for _ in range(length)) for _ in range(number)]
+    rng = random.Random(1)
+    return ["".join(rng.choice(letters) for _ in range(length)) for _ in range(number)]
 
 
 @pytest.mark.parametrize("script", LETTERS)
@@ -57,16 +57,16 @@ def test_long_words_are_split(tmp_path, script):
 
 
 def bert_folder(folder: Path, vocabulary: list[str]) -> Path:
-    """A tokenizer such as other projects write, which knows nothing of the split."""
+    """A tokenizer like those of other projects, which do not split long words."""
     ids = {token: i for i, token in enumerate(vocabulary)}
-    made = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     folder.mkdir()
-    made.save(str(folder / "tokenizer.json"))
+    tokenizer.save(str(folder / "tokenizer.json"))
     return folder
 
 
-def test_a_loaded_tokenizer_splits_them_too(tmp_path):
+def test_a_loaded_tokenizer_splits_long_words_too(tmp_path):
     letters = [*string.ascii_lowercase]
     folder = bert_folder(tmp_path / "bert", [*wordpiece.SPECIALS, *letters, *("##" + c for c in letters), "abcabc"])
     long = "abc" * 100
@@ -74,9 +74,10 @@ def test_a_loaded_tokenizer_splits_them_too(tmp_path):
     out, metrics = stage(tmp_path, [long], path=folder)
     assert metrics["unknown_share"] == 0
     assert "[UNK]" not in AutoTokenizer.from_pretrained(out).tokenize(long)
-    twice = read_tokenizer(out)
+    reloaded = read_tokenizer(out)
     assert (
-        json.loads(twice.to_str())["pre_tokenizer"] == json.loads((out / "tokenizer.json").read_text())["pre_tokenizer"]
+        json.loads(reloaded.to_str())["pre_tokenizer"]
+        == json.loads((out / "tokenizer.json").read_text())["pre_tokenizer"]
     )
 
 
@@ -101,7 +102,7 @@ def test_the_sample_is_spread_over_the_collection():
 
 
 @pytest.mark.parametrize(("foreign", "word"), [("ᚠᚢᚦ", "ᚠᚢᚦ"), ("Ωμέγα", "ωμεγα"), ("한국어", "한국어")])
-def test_unknown_characters_are_counted_where_they_are(tmp_path, foreign, word):
+def test_unknown_characters_are_counted_where_they_occur(tmp_path, foreign, word):
     letters = [*string.ascii_lowercase]
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join([*wordpiece.SPECIALS, *letters, *("##" + c for c in letters)]))
@@ -116,7 +117,7 @@ def test_unknown_characters_are_counted_where_they_are(tmp_path, foreign, word):
     assert f"(first: {foreign * 3}); use another tokenizer" in line
 
 
-def test_mostly_unknown_is_refused_with_examples(tmp_path):
+def test_a_mostly_unknown_collection_is_refused_with_examples(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join([*wordpiece.SPECIALS, "a"]))
     texts = ["a a a"] * 200 + ["ไทย"] * 1000
@@ -132,7 +133,7 @@ def test_a_trained_vocabulary_holds_the_ideographs(tmp_path, first):
     assert metrics["unknown_share"] < 0.001
 
 
-def test_a_few_ideographs_do_not_crowd_the_vocabulary_out():
+def test_a_few_ideographs_do_not_fill_the_vocabulary():
     normal = wordpiece.Normal(lowercase=True, split_identifiers=False, drop_rules=False)
     english = Counter(dict.fromkeys(string.ascii_lowercase, 100000))
     foreign = Counter({chr(0x4E00 + i): 1 for i in range(1200)})

@@ -1,4 +1,4 @@
-"""Ids, word starts, sentence starts and offsets, against a plain reading of each text."""
+"""Ids, word starts, sentence starts and offsets, compared with each text tokenised separately."""
 
 import re
 import shutil
@@ -66,23 +66,23 @@ def words_of(folders: tuple[Path, Path], ids: np.ndarray) -> list[str]:
     return [tokenizer.id_to_token(int(i)) for i in ids]
 
 
-def test_rows_are_the_texts_tokens(folders, tmp_path):
-    made = run(folders, tmp_path / "out")
-    assert (len(made.passages), len(made.titles), len(made.queries)) == (7, 7, 3)
+def test_rows_are_the_tokens_of_the_texts(folders, tmp_path):
+    stored = run(folders, tmp_path / "out")
+    assert (len(stored.passages), len(stored.titles), len(stored.queries)) == (7, 7, 3)
     tokenizer = Tokenizer.from_file(str(folders[1] / "tokenizer.json"))
     for i, text in enumerate(TEXTS):
         if "[" not in text:
-            assert made.passages[i].tolist() == tokenizer.encode(text, add_special_tokens=False).ids
+            assert stored.passages[i].tolist() == tokenizer.encode(text, add_special_tokens=False).ids
     for i, text in enumerate(QUESTIONS):
-        assert words_of(folders, made.queries[i]) == text.split()
-    assert words_of(folders, made.titles[6]) == ["title", "d"]
-    assert made.passages.lengths.tolist() == [len(made.passages[i]) for i in range(7)]
-    assert made.doc_offsets.tolist() == [0, 2, 3, 6, 7]
-    assert made.passages.tokens.dtype == np.uint16
-    assert isinstance(made.passages.tokens, np.memmap)
+        assert words_of(folders, stored.queries[i]) == text.split()
+    assert words_of(folders, stored.titles[6]) == ["title", "d"]
+    assert stored.passages.lengths.tolist() == [len(stored.passages[i]) for i in range(7)]
+    assert stored.doc_offsets.tolist() == [0, 2, 3, 6, 7]
+    assert stored.passages.tokens.dtype == np.uint16
+    assert isinstance(stored.passages.tokens, np.memmap)
 
 
-def test_passages_of_rules_alone_are_counted(folders, tmp_path):
+def test_passages_that_consist_only_of_rules_are_counted(folders, tmp_path):
     collection = tmp_path / "rules"
     shutil.copytree(folders[0], collection)
     texts = [4000 * ".", "One sentence.", "\n", "====="]
@@ -96,10 +96,10 @@ def test_passages_of_rules_alone_are_counted(folders, tmp_path):
 
 
 def test_special_tokens_in_a_text_are_text(folders, tmp_path):
-    made = run(folders, tmp_path / "out")
-    assert words_of(folders, made.passages[3]) == ["[", "mask", "]", "is", "text", ".", "[", "sep", "]", "too"]
-    unknown = {made.specials.unk}
-    assert not set(made.passages.tokens.tolist()) & (set(made.specials.ids) - unknown)
+    stored = run(folders, tmp_path / "out")
+    assert words_of(folders, stored.passages[3]) == ["[", "mask", "]", "is", "text", ".", "[", "sep", "]", "too"]
+    unknown = {stored.specials.unk}
+    assert not set(stored.passages.tokens.tolist()) & (set(stored.specials.ids) - unknown)
 
 
 def test_word_and_sentence_starts(folders, tmp_path):
@@ -112,7 +112,7 @@ def test_word_and_sentence_starts(folders, tmp_path):
 
     assert sentences(0) == ["one sentence .", "another one !", "a third ?"]
     assert sentences(2) == ["no end here , e . g . in lower case .", "said ( so it is . )", '" then " more .']
-    # The rule before "Banner" is dropped, so that its sentence starts with the next character that became a token.
+    # The rule before "Banner" is dropped, so that its sentence starts with the next character that becomes a token.
     assert sentences(4) == ["banner", "paragraph two un ##seen ##words"]
     assert sentences(6) == ["a . b ."]
     assert passages.word_starts[passages.span(4)].tolist() == [True, True, True, True, False, False]
@@ -120,13 +120,12 @@ def test_word_and_sentence_starts(folders, tmp_path):
         assert all(flat[passages.span(i)][0] for i in range(7) if len(passages[i]))
 
 
-def test_first_token_of_a_text_starts_a_word_though_it_continues_one():
-    """Titles and questions too, so a cut never leaves a word without a start."""
+def test_all_tokens_except_continuations_start_a_word():
     tokenizer = wordpiece.build_tokenizer([*wordpiece.SPECIALS, "a", "##a"], NORMAL)
     assert word_start_table(tokenizer).tolist() == [True] * 6 + [False]
 
 
-def test_longest_passage(folders, tmp_path):
+def test_passages_are_cut_to_the_maximum_length(folders, tmp_path):
     cut, whole = run(folders, tmp_path / "cut", max_tokens=4), run(folders, tmp_path / "whole")
     for i in range(7):
         assert cut.passages[i].tolist() == whole.passages[i][:4].tolist()
@@ -135,7 +134,7 @@ def test_longest_passage(folders, tmp_path):
     assert words_of(folders, cut.titles[0]) == ["title", "a"]
 
 
-def test_batches_leave_no_trace(folders, tmp_path, monkeypatch):
+def test_the_batch_size_does_not_change_the_files(folders, tmp_path, monkeypatch):
     run(folders, tmp_path / "one")
     monkeypatch.setattr(stage, "BATCH_ROWS", 2)
     run(folders, tmp_path / "many")
@@ -156,15 +155,15 @@ def test_progress(folders, tmp_path, monkeypatch):
 def test_empty_collection(folders, tmp_path):
     for table in ("passages", "queries"):
         write_table(folders[0] / f"{table}.parquet", schemas()[table], [])
-    made = run(folders, tmp_path / "out")
-    assert (len(made.passages), len(made.queries), made.doc_offsets.tolist()) == (0, 0, [0])
+    stored = run(folders, tmp_path / "out")
+    assert (len(stored.passages), len(stored.queries), stored.doc_offsets.tolist()) == (0, 0, [0])
 
 
-def test_a_typed_question_gives_the_artifacts_ids(folders, tmp_path):
-    made = run(folders, tmp_path / "out")
+def test_a_text_encoded_alone_has_the_ids_of_the_artifact(folders, tmp_path):
+    stored = run(folders, tmp_path / "out")
     tokenizer = stage.read_tokenizer(folders[1])
-    assert encode(tokenizer, QUESTIONS) == [made.queries[i].tolist() for i in range(3)]
-    assert encode(tokenizer, TEXTS, 3) == [made.passages[i].tolist()[:3] for i in range(7)]
+    assert encode(tokenizer, QUESTIONS) == [stored.queries[i].tolist() for i in range(3)]
+    assert encode(tokenizer, TEXTS, 3) == [stored.passages[i].tolist()[:3] for i in range(7)]
 
 
 def test_large_vocabulary_takes_four_bytes(tmp_path):
