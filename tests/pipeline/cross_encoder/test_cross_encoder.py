@@ -49,7 +49,9 @@ def test_training_lowers_the_loss_and_ranks_the_judged_passage_first(world, pair
     passages = {row["passage_id"]: f"{row['title']} {row['text']}".strip() for row in rows}
     negatives = pq.read_table(world.bm25 / "negatives.parquet").to_pylist()
     lists = [[f"d{d}-0", *(n["passage_id"] for n in negatives if n["query_id"] == f"q{d}")][:5] for d in range(24)]
-    pairs = [(question, passages[i]) for question, of in zip(questions, lists, strict=True) for i in of]
+    pairs = [
+        (question, passages[i]) for question, passage_ids in zip(questions, lists, strict=True) for i in passage_ids
+    ]
     scores = CrossEncoder(str(out), device="cpu").predict(pairs, show_progress_bar=False).reshape(24, 5)
     assert (scores.argmax(axis=1) == 0).mean() > 0.8
 

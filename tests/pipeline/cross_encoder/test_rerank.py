@@ -119,7 +119,7 @@ def test_an_ensemble_is_the_mean_of_logits(world, first_run, teacher, pair_start
     metrics, both = run(world, first_run, work("both"), teacher, other)
     assert metrics["cross_encoders"] == 2
     for key, ranked in both.items():
-        one, two = (dict(of[key][:15]) for of in alone)
+        one, two = (dict(reranked[key][:15]) for reranked in alone)
         for passage, score in ranked[:15]:
             assert score == pytest.approx((one[passage] + two[passage]) / 2, abs=1e-5)
     swapped = run(world, first_run, work("swapped"), other, teacher)[1]
@@ -160,18 +160,20 @@ def unjudged(world, tmp_path_factory):
 
 
 def test_pseudo_labels(world, first_run, teacher, unjudged, work, inline):
-    ranked = [of[:20] for (split, query), of in lists(first_run).items() if split == "train" and int(query[1:]) < 10]
-    logits = [plain(world, teacher, f"q{q}", [passage for passage, _ in of]) for q, of in enumerate(ranked)]
+    ranked = [
+        hits[:20] for (split, query), hits in lists(first_run).items() if split == "train" and int(query[1:]) < 10
+    ]
+    logits = [plain(world, teacher, f"q{q}", [passage for passage, _ in hits]) for q, hits in enumerate(ranked)]
     probabilities = 1 / (1 + np.exp(-np.array(logits, float)))
     above, below = float(np.quantile(probabilities, 0.93)), float(np.quantile(probabilities, 0.15))
     done, config = work(), PSEUDO.model_copy(update={"positive_above": above, "negative_below": below})
     metrics = pseudo_labels(config, unjudged, world.tokens, first_run, teacher, done)
     qrels, negatives, counts = [], [], {"none": 0, "bare": 0}
-    for q, (of, probability) in enumerate(zip(ranked, probabilities, strict=True)):
+    for q, (hits, probability) in enumerate(zip(ranked, probabilities, strict=True)):
         positive = sorted(np.flatnonzero(probability > above), key=(-probability).__getitem__)[:2]
         negative = np.flatnonzero(probability < below)[:3] if len(positive) else []
-        qrels += [("train", f"q{q}", of[i][0], 1) for i in positive]
-        negatives += [(f"q{q}", of[i][0], "pseudo", i + 1, of[i][1]) for i in negative]
+        qrels += [("train", f"q{q}", hits[i][0], 1) for i in positive]
+        negatives += [(f"q{q}", hits[i][0], "pseudo", i + 1, hits[i][1]) for i in negative]
         counts["none"] += not len(positive)
         counts["bare"] += len(positive) > 0 and not len(negative)
     assert counts["none"] > 0

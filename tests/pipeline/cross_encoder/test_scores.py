@@ -105,7 +105,7 @@ def test_scores_are_found_by_positions(world, teacher, mined, work, inline):
     done = work()
     _, rows = run(world, teacher, done, mined)
     ids = [pa.array([*sorted({row[name] for row in rows}), "unknown"]) for name in ("query_id", "passage_id")]
-    known = [of.to_pylist() for of in ids]
+    known = [column.to_pylist() for column in ids]
     positions = [
         np.array([known[i].index(row[name]) for row in rows]) for i, name in enumerate(("query_id", "passage_id"))
     ]

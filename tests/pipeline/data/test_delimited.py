@@ -116,7 +116,7 @@ def test_semicolons_are_detected_from_the_header(header, expected):
         (["id,text,title", '1,"a', 'b","c', "2,d,e"], 3),  # the second field of the record
         (["id,text", "1,a", '2,"', ""], 3),
         (['"id,text', "1,a"], 1),
-        (["id,text", '1,5" pipe', "2,b"], 2),  # or was it cut?
+        (["id,text", '1,5" pipe', "2,b"], 2),  # or the line is cut
         (["id,text", '1, "a, b"'], 2),
         (["id,text", '1,"a"" ', "2,b"], 2),
     ],

@@ -284,7 +284,7 @@ def test_further_columns_are_fields_of_a_line_or_of_its_metadata_object(tmp_path
     assert result.counts.items() >= expected.items()
 
 
-def test_rows_stay_aligned_where_passages_are_dropped(tmp_path, ingested, monkeypatch):
+def test_rows_stay_aligned_if_passages_are_dropped(tmp_path, ingested, monkeypatch):
     monkeypatch.setattr("pipeline.data.metadata.ROWS", 7)
     corpus = [
         f'{{"_id": "p{i}", "text": "{"text" if i % 3 else ""}", "number": {i}, "name": "p{i}"}}' for i in range(100)
@@ -380,14 +380,14 @@ def test_bad_content_is_refused_by_file_and_line(tmp_path, ingested, name):
     assert "\n" not in str(caught.value)
 
 
-def test_missing_file(tmp_path, ingested):
+def test_a_missing_file_is_reported(tmp_path, ingested):
     folder = write(tmp_path / "set")
     (folder / "corpus.jsonl").unlink()
     with pytest.raises(InputError, match=r"corpus.jsonl: no such file"):
         ingested(**beir(folder))
 
 
-def test_invalid_utf8_names_its_line(tmp_path, ingested):
+def test_invalid_utf8_is_reported_with_its_line(tmp_path, ingested):
     folder = write(tmp_path / "set")
     (folder / "corpus.jsonl").write_bytes(CORPUS[0].encode() + b'\n{"_id": "p2", "text": "\xff"}\n')
     with pytest.raises(InputError, match=r"corpus.jsonl:2: invalid UTF-8 at byte 24 of the line"):
@@ -396,7 +396,7 @@ def test_invalid_utf8_names_its_line(tmp_path, ingested):
 
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".zst", _zst)])
 @pytest.mark.parametrize("damage", ["cut short", "no archive"])
-def test_unreadable_archive(tmp_path, ingested, ending, pack, damage):
+def test_an_unreadable_archive_is_reported(tmp_path, ingested, ending, pack, damage):
     folder = write(tmp_path / "set")
     path = folder / "corpus.jsonl"
     data = pack(path.read_bytes())

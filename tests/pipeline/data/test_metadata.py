@@ -166,7 +166,7 @@ def test_row_groups_are_written_one_by_one_and_read_separately(tmp_path, monkeyp
     assert read_groups == [0, 1, 2]
 
 
-def test_equal_inputs_equal_bytes(tmp_path):
+def test_equal_inputs_give_equal_bytes(tmp_path):
     rows = [{"x": i % 7, "y": f"{i}"} for i in range(100)]
     for name in "ab":
         described(tmp_path / name, rows)

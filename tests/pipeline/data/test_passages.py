@@ -27,7 +27,7 @@ def open_passages(request) -> Open:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """In row groups of 7."""
+    """A collection in row groups of 7."""
     monkeypatch.setattr(collection, "ROWS", 7)
     monkeypatch.setattr(passages, "ROWS", 7)
     write_table(tmp_path / "passages.parquet", schemas()["passages"], ROWS)

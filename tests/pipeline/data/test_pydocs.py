@@ -207,7 +207,7 @@ def test_limit_keeps_a_fixed_subset_of_the_documents(fields, ingested):
     assert [row for row in whole.passages if row in set(part.passages)] == part.passages
 
 
-def test_a_distribution_that_is_not_installed(fields, ingested):
+def test_a_distribution_that_is_not_installed_is_reported(fields, ingested):
     wrong = fields | {"distributions": ["beta", "no-such-thing"]}
     config = TypeAdapter(IngestConfig).validate_python(wrong)
     assert missing(config) == ["ingest.distributions: no-such-thing is not installed: pip install no-such-thing"]

@@ -97,12 +97,12 @@ def test_msmarco_triples_give_the_first_distinct_negatives(marco, tmp_path, inge
         ("train_qrels", ["99\t0\t0\t1"], r"train_qrels:1: unknown query id '99'"),
     ],
 )
-def test_msmarco_bad_files(marco, tmp_path, ingested, field, lines, message):
+def test_msmarco_bad_files_are_refused(marco, tmp_path, ingested, field, lines, message):
     with pytest.raises(InputError, match=message):
         ingested(**marco | {field: put(tmp_path, field, *lines)})
 
 
-def test_msmarco_queries_and_qrels_come_together(marco, ingested):
+def test_msmarco_queries_without_qrels_are_refused(marco, ingested):
     with pytest.raises(InputError, match=r"ingest.train_queries and ingest.train_qrels: set both or neither"):
         ingested(**marco | {"train_qrels": None})
 
@@ -226,7 +226,7 @@ def test_dpr_texts_are_split_only_at_tabs(dpr, tmp_path, ingested, text):
         ("train", "q.json", ['[{"question": "q", "positive_ctxs": ["1"]}]'], r"q.json:1: field 'positive_ctxs'"),
     ],
 )
-def test_dpr_bad_files(dpr, tmp_path, ingested, field, name, lines, message):
+def test_dpr_bad_files_are_refused(dpr, tmp_path, ingested, field, name, lines, message):
     with pytest.raises(InputError, match=message):
         ingested(**dpr | {field: put(tmp_path, name, *lines)})
 
@@ -269,7 +269,7 @@ def test_a_reader_accepts_only_its_own_fields(marco, tmp_path):
 
 @pytest.mark.parametrize("words", [1, 7, 80])
 @pytest.mark.parametrize("length", [1, 3, 79, 200, 1003])
-def test_cut_loses_no_word_and_keeps_lengths_near(words, length):
+def test_cut_loses_no_word_and_keeps_lengths_similar(words, length):
     text = " ".join(f"w{i}" + ("." if i % 9 == 0 else "") + ("\n\n" if i % 31 == 0 else "") for i in range(length))
     passages = cut_text(text, words)
     assert [word for passage in passages for word in passage.split()] == text.split()

@@ -164,7 +164,7 @@ def test_huggingface_columns(folders, tmp_path, ingested):
         ingested(**folders | changed | {"metadata": ["tags"]})
 
 
-def test_huggingface_bad_tables(folders, ingested):
+def test_huggingface_bad_tables_are_refused(folders, ingested):
     with pytest.raises(InputError, match=r"corpus/train\.jsonl:1: no column 'body' among _id, title, text"):
         ingested(**folders | {"text_column": "body"})
     with pytest.raises(InputError, match=r"queries/train\.jsonl:1: no column 'answer' among _id, text, answers"):
@@ -329,7 +329,7 @@ def test_huggingface_grades_that_are_not_integers_are_refused(folders, tmp_path,
         ("train.jsonl", ['{"_id": "1", "title": "", "text": "a"}', "[]"], r"train\.jsonl:2: a JSON object expected"),
     ],
 )
-def test_huggingface_bad_lines(folders, tmp_path, ingested, name, rows, message):
+def test_huggingface_bad_lines_are_refused(folders, tmp_path, ingested, name, rows, message):
     replace(tmp_path / "hub" / "corpus", name, "\n".join([*rows, ""]).encode())
     with pytest.raises(InputError, match=message):
         ingested(**folders | {"queries": None, "test_qrels": None})

@@ -174,7 +174,7 @@ def test_only_the_main_element_is_read_if_it_has_text():
         ("<main><h2>a</h2></span></main></main>x", [("", "")]),
     ],
 )
-def test_broken_pages(page, expected):
+def test_broken_pages_are_read(page, expected):
     assert outline(read_html(page)) == expected
 
 

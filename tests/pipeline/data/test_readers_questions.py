@@ -141,7 +141,7 @@ def test_numbers_distinguish_questions_but_list_numbers_do_not(tmp_path, ingeste
     assert result.counts["questions_from_titles"] == (3 if distinct else 1)
 
 
-def test_a_folder_without_any_heading(tmp_path, ingested):
+def test_a_folder_without_any_heading_is_reported(tmp_path, ingested):
     put(tmp_path, "set/a.txt", REST)
     with pytest.raises(InputError) as error:
         ingested(**fields(tmp_path / "set", questions=["headings"]))

@@ -173,7 +173,7 @@ def test_ties_follow_passage_order(shift):
     assert kept_scores.tolist() == [[scores[0, 1], scores[0, 0], scores[0, 0]], [0, 0, scores[1, 3]]]
 
 
-def test_more_hits_are_requested_than_passages_exist():
+def test_a_list_holds_all_passages_if_more_are_requested():
     questions, vectors = data(n=6)
     rows, scores = exact_top_k(questions, vectors, 100, longest(vectors))
     assert rows.shape == scores.shape == (40, 6)

@@ -226,7 +226,7 @@ def test_too_few_candidates_in_the_lists_are_completed(inputs, built):
     np.testing.assert_array_equal(rows, reference(questions, vectors, 400)[0])
 
 
-def test_more_hits_are_requested_than_passages_exist(inputs, built):
+def test_a_list_holds_all_passages_if_more_are_requested(inputs, built):
     for kind in KINDS:
         rows, _ = top_k(inputs[0][:2], open_index(built[kind]), 2 * N, EFFORT)
         assert [sorted(row) for row in rows.tolist()] == [[*range(N)]] * 2

@@ -37,7 +37,7 @@ CASES = [
     ("rock n roll", ["rock 'n' roll"], False),
     ("AC/DC", ["ac / dc"], True),
     ("C++ and C", ["C++"], True),
-    ("snow\u2013white", ["snow-white"], False),  # a dash is no hyphen
+    ("snow\u2013white", ["snow-white"], False),  # a dash is not a hyphen
     # Numbers
     ("in 1984.", ["1984"], True),
     ("in 19845", ["1984"], False),
@@ -51,7 +51,7 @@ CASES = [
     ("café", ["cafe"], False),  # but the accent counts
     ("Đồng Nai", ["đồng nai"], True),
     # Characters that are not text
-    ("zero\u200bwidth", ["zerowidth"], False),  # a control ends a token
+    ("zero\u200bwidth", ["zerowidth"], False),  # a control character ends a token
     # Several answers, and none
     ("in the year MMXX", ["2020", "MMXX"], True),
     ("whatever", [], False),

@@ -38,7 +38,7 @@ RUNS = {
 
 
 def make_collection(folder: Path, judged: list[tuple[str, str, str, int]] | None = None) -> Path:
-    """Titles name what texts do not: `Paris` is in p1's title and p0's text."""
+    """Titles and texts differ: `Paris` is in the title of p1 and in the text of p0."""
     folder.mkdir()
     passages = [(f"p{n}", f"p{n}", "Paris" if n == 1 else "", text) for n, text in enumerate(TEXTS)]
     write_table(folder / "passages.parquet", schemas()["passages"], passages)
@@ -75,7 +75,7 @@ def test_hits_are_passages_whose_text_holds_an_answer(tmp_path, folders):
     answers = metrics["splits"]["test"]["answers"]
     assert answers["questions"] == 3  # t3 and t4 have none
     assert answers["questions_without_results"] == {"bm25": 1, "stage2": 0, "fusion": 0}
-    # t0: both; t1: both; t2: no run has p5. A title holds no answer, and `Comparison` none of its letters.
+    # t0: both; t1: both; t2: no run has p5. Titles are not searched, and `Comparison` does not hold `Paris`.
     assert figures["test/bm25/hits@5"] == figures["test/stage2/hits@20"] == pytest.approx(2 / 3, abs=1e-6)
     assert [*answers["systems"]["bm25"]] == ["hits@5", "hits@20", "hits@100"]
     assert [*answers["differences"]] == ["fusion - bm25"]

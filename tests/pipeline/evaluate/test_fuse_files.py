@@ -101,7 +101,7 @@ def test_depth_cuts_each_question(tmp_path):
     assert {q: len(ids) for q, ids in lists_in(tmp_path / "out").items()} == {"q": 2, "r": 2}
 
 
-def test_more_questions_than_are_written_at_a_time(tmp_path):
+def test_more_questions_than_one_batch_are_fused(tmp_path):
     lists = {f"q{n}": "ab" if n % 2 else "ba" for n in range(1100)}
     first, second = trec(tmp_path, "one", **lists), trec(tmp_path, "two", **lists)
     join(first, second)

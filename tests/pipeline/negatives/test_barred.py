@@ -71,7 +71,7 @@ LISTED = ["x", "q", "p0", "p1", *sorted(FREE)]
     ("text", "other"),
     [("ＡＢ　ｃ", "ab C"), ("ﬁne", "FINE"), ("Straße", "STRASSE"), ("ΐ", "Ϊ́"), ("ｶﾞ", "ガ"), ("a\u00a0b", "A B")],
 )
-def test_the_same_words(text, other):
+def test_texts_with_the_same_words(text, other):
     assert barred.same_words(text) == barred.same_words(other)
     assert barred.same_words(text) != barred.same_words(f"{other}2")
 

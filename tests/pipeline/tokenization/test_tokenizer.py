@@ -101,10 +101,10 @@ def test_trained_vocabulary_is_laid_out_and_only_five_are_special(trained):
 
 
 def test_transformers_gives_the_same_ids(trained):
-    ours, theirs = read_tokenizer(trained), AutoTokenizer.from_pretrained(trained)
+    direct, by_transformers = read_tokenizer(trained), AutoTokenizer.from_pretrained(trained)
     for text in docstrings():
         if "[MASK]" not in text:
-            assert theirs(text).input_ids == ours.encode(text).ids
+            assert by_transformers(text).input_ids == direct.encode(text).ids
 
 
 @pytest.mark.parametrize(
@@ -194,16 +194,19 @@ def roberta_folder(folder: Path, texts: list[str]) -> Path:
 def test_byte_level_bpe_from_a_folder(tmp_path, collection):
     source = roberta_folder(tmp_path / "roberta", docstrings())
     out = run(tmp_path, collection, path=source)
-    ours, theirs = read_tokenizer(out), AutoTokenizer.from_pretrained(out)
-    assert kind(ours) == "byte-level bpe"
-    assert special_tokens(ours)[0].ids == (0, 1, 2, 3, 4)
-    assert theirs.mask_token_id == 4
+    direct, by_transformers = read_tokenizer(out), AutoTokenizer.from_pretrained(out)
+    assert kind(direct) == "byte-level bpe"
+    assert special_tokens(direct)[0].ids == (0, 1, 2, 3, 4)
+    assert by_transformers.mask_token_id == 4
     text = max(docstrings(), key=len)
-    assert len(theirs(text).input_ids) > 8  # the truncation that the file sets is removed
+    assert len(by_transformers(text).input_ids) > 8  # the truncation that the file sets is removed
     for text in docstrings():
         if "<s>" not in text:
-            assert theirs(text).input_ids == ours.encode(text).ids
-    assert theirs("a <mask>").input_ids == Tokenizer.from_file(str(source / "tokenizer.json")).encode("a <mask>").ids
+            assert by_transformers(text).input_ids == direct.encode(text).ids
+    assert (
+        by_transformers("a <mask>").input_ids
+        == Tokenizer.from_file(str(source / "tokenizer.json")).encode("a <mask>").ids
+    )
 
 
 def test_a_folder_with_only_a_vocab_file(tmp_path, collection, trained):

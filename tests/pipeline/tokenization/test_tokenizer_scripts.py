@@ -48,11 +48,11 @@ def test_long_words_are_split(tmp_path, script):
     out, metrics = stage(tmp_path, texts, split_identifiers=False)
     assert metrics["unknown_share"] == 0
     assert not read_notices(metrics)
-    ours, theirs = read_tokenizer(out), AutoTokenizer.from_pretrained(out)
+    direct, by_transformers = read_tokenizer(out), AutoTokenizer.from_pretrained(out)
     for text in texts[:5]:
-        encoding = ours.encode(text)
+        encoding = direct.encode(text)
         assert "[UNK]" not in encoding.tokens
-        assert theirs(text).input_ids == encoding.ids
+        assert by_transformers(text).input_ids == encoding.ids
         assert "".join(encoding.tokens[1:-1]).replace("##", "") == text.lower()
 
 
