@@ -22,11 +22,11 @@ def node(name: str, *settings: str, recipe: str = "tiny") -> Node:
 
 
 def check(dag: list[Node]) -> None:
-    """Each node stands once, after what it reads, and its function takes what it is given."""
+    """Each node appears once, after its inputs, and its function accepts its arguments."""
     seen: set[str] = set()
     for n in dag:
         assert n.name not in seen
-        assert {given.name for given in n.inputs.values() if given} <= seen
+        assert {source.name for source in n.inputs.values() if source} <= seen
         seen.add(n.name)
         inspect.signature(STAGES[n.stage].function).bind(n.config, **n.shared, **n.inputs, work=None)
     assert "report" in seen
@@ -39,7 +39,7 @@ def test_each_node_comes_after_its_inputs_and_fits_its_function(recipe: str) -> 
 
 PSEUDO = "pseudo_labels={depth: 5, positive_above: 0.9, negative_below: 0.1, positives: null, negatives: null}"
 RERANK = "rerank={splits: [dev, test], depth: 9}"
-GIVEN = "negatives_file={file: negatives.tsv, number: null, seed: 0, page_questions: 0}"
+FROM_FILE = "negatives_file={file: negatives.tsv, number: null, seed: 0, page_questions: 0}"
 POINTWISE = "cross_encoder.loss=pointwise"
 SECTIONS = "attention.sections=9"
 LABELLED = ["denoise.threshold=0.9", POINTWISE, PSEUDO, "search.unjudged_train_questions=true", RERANK, "ensemble=2"]
@@ -48,7 +48,7 @@ LABELLED = ["denoise.threshold=0.9", POINTWISE, PSEUDO, "search.unjudged_train_q
 def test_every_stage_is_used() -> None:
     mined, from_file = (
         nodes(resolve("tiny", ["ict.budget=9 steps", "rounds.number=2", SECTIONS, *LABELLED, source]))
-        for source in ("rounds.miner=given", GIVEN)
+        for source in ("rounds.miner=given", FROM_FILE)
     )
     of_other_flows = {"ablation", "sentence_table", "sentence_model", "sentence_tune", "sentence_summary"}
     assert {n.stage for n in (*mined, *from_file)} == set(STAGES) - of_other_flows
@@ -81,11 +81,11 @@ def test_every_stage_is_used() -> None:
     assert next(n for n in from_file if n.name == "search-stage1").config.splits == ["train", "dev", "test"]
 
 
-def inputs(name: str, *settings: str) -> dict[str, str | None]:
-    return {given: n.name if n else None for given, n in node(name, *settings).inputs.items()}
+def inputs(node_name: str, *settings: str) -> dict[str, str | None]:
+    return {argument: n.name if n else None for argument, n in node(node_name, *settings).inputs.items()}
 
 
-def test_rounds() -> None:
+def test_rounds_repeat_mining_and_stage_2() -> None:
     two = "rounds.number=2"
     assert node("search-stage2", two).config.splits == ["train", "dev", "test"]
     assert node("search-stage2-2", two).config.splits == ["dev", "test"]
@@ -100,15 +100,15 @@ def test_rounds() -> None:
     assert node("search-stage1", "rounds.number=0").config.splits == ["dev", "test"]
 
 
-def test_negatives_of_another_model_or_from_a_file() -> None:
+def test_negatives_may_come_from_another_model_or_a_file() -> None:
     other = "rounds.miner=given"
     assert inputs("mine", other)["run"] == "search-miner"
     assert node("search-miner", other).config.splits == ["train"]
     assert node("search-stage1", other).config.splits == ["dev", "test"]
-    assert inputs("stage2", GIVEN)["mined"] == "negatives-file"
-    for source, name in ((other, "miner"), (GIVEN, "negatives-file")):
+    assert inputs("stage2", FROM_FILE)["mined"] == "negatives-file"
+    for source, name in ((other, "miner"), (FROM_FILE, "negatives-file")):
         dag = names(nodes(resolve("tiny", [source])))
-        assert dag.index(name) < dag.index("condenser"), "what is wrong with it ends the run before pre-training"
+        assert dag.index(name) < dag.index("condenser"), "its mistakes must end the run before pre-training"
     labelled = ["search.unjudged_train_questions=true", PSEUDO, POINTWISE]
     searched = {n: node(f"search-{n}", *labelled).config for n in ("pretrained", "stage1")}
     assert [searched[n].unjudged_train_questions for n in ("pretrained", "stage1")] == [False, True]
@@ -129,7 +129,7 @@ def test_a_cross_encoder_is_trained_where_it_is_needed() -> None:
     assert inputs("rerank", RERANK)["run"] == "search-stage2"
 
 
-def test_a_model_without_pre_training() -> None:
+def test_without_pre_training_training_starts_from_the_initial_model() -> None:
     plain = ["condenser.budget=null", "cocondenser.budget=null"]
     assert inputs("stage1", *plain)["start"] == inputs("encode-pretrained", *plain)["checkpoint"] == "initial"
     assert not {"condenser", "cocondenser"} & {*names(nodes(resolve("tiny", plain)))}
@@ -137,7 +137,7 @@ def test_a_model_without_pre_training() -> None:
     assert inputs("cocondenser", "condenser.budget=null")["start"] == "condenser"
 
 
-def test_what_no_index_can_search_is_not_encoded() -> None:
+def test_a_model_of_learning_to_rank_is_not_encoded() -> None:
     dag = names(nodes(resolve("tiny", ["stage1.loss=learning_to_rank", "rounds.number=0"])))
     assert "stage1" in dag
     assert "encode-stage1" not in dag
@@ -162,31 +162,31 @@ def test_condenser_reads_the_general_text_and_cocondenser_the_collection() -> No
     assert node("condenser").inputs["tokens"].name == "tokens"
 
 
-def test_what_names_the_general_text_reads_it_too() -> None:
-    given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
-    by_node = {name: node(name, given, "ict.budget=9 steps").inputs["tokens"].name for name in ("ict", "cocondenser")}
+def test_a_stage_reads_the_general_text_if_its_corpus_names_it() -> None:
+    general = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
+    by_node = {name: node(name, general, "ict.budget=9 steps").inputs["tokens"].name for name in ("ict", "cocondenser")}
     assert {*by_node.values()} == {"tokens"}
     for name in by_node:
-        own = f"{name}.corpus=pretraining"
-        assert node(name, given, "ict.budget=9 steps", own).inputs["tokens"].name == "tokens-pretraining"
-        assert node(name, "ict.budget=9 steps", own).inputs["tokens"].name == "tokens"
+        corpus = f"{name}.corpus=pretraining"
+        assert node(name, general, "ict.budget=9 steps", corpus).inputs["tokens"].name == "tokens-pretraining"
+        assert node(name, "ict.budget=9 steps", corpus).inputs["tokens"].name == "tokens"
 
 
-def test_a_model_from_scratch_begins_with_the_general_text() -> None:
-    """The same for all collections, so that recipes of several share what is pre-trained from it."""
-    given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
-    assert node("initial", given).inputs["tokens"].name == "tokens-pretraining"
-    untrained = [given, "condenser.budget=null", "cocondenser.budget=null"]
+def test_a_model_from_scratch_starts_with_the_general_text() -> None:
+    """The text is the same for all collections, so their recipes share the pre-trained models."""
+    general = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
+    assert node("initial", general).inputs["tokens"].name == "tokens-pretraining"
+    untrained = [general, "condenser.budget=null", "cocondenser.budget=null"]
     assert node("initial", *untrained).inputs["tokens"].name == "tokens-pretraining"
     assert node("initial").inputs["tokens"].name == "tokens"
     assert node("initial", recipe="marco").inputs["tokens"].name == "tokens"
-    ready = nodes(resolve("tiny", [*untrained, "initial.checkpoint=given"]))
-    assert not [n.name for n in ready if "pretraining" in n.name]
+    existing = nodes(resolve("tiny", [*untrained, "initial.checkpoint=given"]))
+    assert not [n.name for n in existing if "pretraining" in n.name]
 
 
 def test_random_weights_need_no_text() -> None:
-    given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
-    drawn = [given, "initial.embeddings=random"]
+    general = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
+    drawn = [general, "initial.embeddings=random"]
     assert node("initial", *drawn).inputs["tokens"].name == "tokens"
     assert node("condenser", *drawn).inputs["tokens"].name == "tokens-pretraining"
     untrained = nodes(resolve("tiny", [*drawn, "condenser.budget=null", "cocondenser.budget=null"]))
@@ -199,12 +199,12 @@ def test_a_finished_condenser_needs_no_general_text(tmp_path) -> None:
 
 
 def test_finished_models_need_no_training_text(tmp_path) -> None:
-    given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
-    untrained = [given, "condenser.budget=null", "cocondenser.budget=null"]
+    general = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
+    untrained = [general, "condenser.budget=null", "cocondenser.budget=null"]
     for finished in ("ict", "condenser", "cocondenser"):
         dag = nodes(resolve("tiny", [*untrained, f"{finished}.checkpoint={tmp_path}"]))
         assert not [n.name for n in dag if "pretraining" in n.name], finished
-    trained = [given, f"ict.checkpoint={tmp_path}", "condenser.budget=9 steps", "cocondenser.budget=null"]
+    trained = [general, f"ict.checkpoint={tmp_path}", "condenser.budget=9 steps", "cocondenser.budget=null"]
     assert node("condenser", *trained).inputs["tokens"].name == "tokens-pretraining"
 
 
@@ -215,9 +215,9 @@ def test_a_finished_cocondenser_needs_no_condenser(tmp_path) -> None:
     assert "condenser" not in next(n for n in dag if n.name == "report").inputs
 
 
-def test_attention_is_that_of_every_bi_encoder_on_the_text_of_pre_training() -> None:
-    given = inputs("attention", SECTIONS)
-    assert given == {"tokens": "tokens", "pretrained": "cocondenser", "stage1": "stage1", "stage2": "stage2"}
+def test_attention_is_measured_for_every_bi_encoder_on_the_pre_training_text() -> None:
+    attention_inputs = inputs("attention", SECTIONS)
+    assert attention_inputs == {"tokens": "tokens", "pretrained": "cocondenser", "stage1": "stage1", "stage2": "stage2"}
     assert inputs("report", SECTIONS)["attention"] == "attention"
     assert inputs("report")["attention"] is None
     assert "attention" not in names(nodes(resolve("tiny")))
@@ -229,7 +229,7 @@ def test_attention_is_that_of_every_bi_encoder_on_the_text_of_pre_training() -> 
     assert [*inputs("attention", SECTIONS, "rounds.number=0", RERANK)] == ["tokens", "pretrained", "stage1"]
 
 
-def test_until() -> None:
+def test_until_keeps_the_nodes_that_a_stage_needs() -> None:
     dag = nodes(resolve("tiny"))
     assert names(up_to(dag, "condenser")) == ["ingest", "tokenizer", "tokens", "initial", "condenser"]
     assert names(up_to(dag, "bm25")) == ["ingest", "bm25"]
@@ -243,20 +243,20 @@ def test_a_stages_name_means_all_its_nodes() -> None:
     assert names(named(nodes(resolve("marco")), "pretraining")) == ["ingest-pretraining"]
 
 
-def test_only() -> None:
+def test_only_selects_one_stage() -> None:
     dag = nodes(resolve("tiny"))
     assert names(select(dag, None, "stage1")) == ["stage1"]
     with pytest.raises(InputError, match="exclude each other"):
         select(dag, "stage1", "stage2")
 
 
-def test_an_unknown_stage() -> None:
+def test_an_unknown_stage_is_reported() -> None:
     with pytest.raises(InputError, match=r"no stage 'stage3' \(did you mean stage"):
         select(nodes(resolve("tiny")), "stage3", None)
 
 
-def test_search_answers_from_whole_texts() -> None:
-    """What the questions were cut out of is for training and evaluation alone."""
+def test_search_uses_the_whole_texts() -> None:
+    """The texts without their questions are only for training and evaluation."""
     dag = {n.name: n for n in nodes(resolve("text"))}
     assert dag["ingest-whole"].config.questions == ()
     assert dag["ingest"].config.questions
@@ -264,5 +264,5 @@ def test_search_answers_from_whole_texts() -> None:
     assert dag["index-whole"].inputs["collection"].name == "ingest-whole"
     assert "ingest-whole" not in names(nodes(resolve("text", ["ingest.questions=[]"])))
     assert "ingest-whole" not in names(nodes(resolve("tiny")))
-    ready = {n.name: n for n in nodes(resolve("text", ["model=given"]))}
-    assert ready["encode-whole"].inputs["checkpoint"].name == "model"
+    existing = {n.name: n for n in nodes(resolve("text", ["model=given"]))}
+    assert existing["encode-whole"].inputs["checkpoint"].name == "model"

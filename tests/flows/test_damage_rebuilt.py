@@ -1,4 +1,4 @@
-"""Flipped bits in the store of a whole run: noticed, named, built again to the reference, never another figure."""
+"""Flipped bits in the store of a whole run are detected, reported and built again. The figures never change."""
 
 import json
 import random
@@ -22,17 +22,19 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-def same(found: dict, reference: dict) -> bool:
+def same(results: dict, reference: dict) -> bool:
     """The same figures, and the same bytes where these can be equal."""
     digests = [
-        {node: given["digest"] for node, given in run["artifacts"].items() if node not in BY_KEY}
-        for run in (found, reference)
+        {node: artifact["digest"] for node, artifact in run["artifacts"].items() if node not in BY_KEY}
+        for run in (results, reference)
     ]
-    return found["results"] == reference["results"] and digests[0] == digests[1]
+    return results["results"] == reference["results"] and digests[0] == digests[1]
 
 
-def test_a_bit_of_a_file_in_every_artifact(tiny_copy: Path, tiny_run, run_served, call_cli) -> None:
-    """One file an artifact, of the kind that was damaged least so far."""
+def test_a_flipped_bit_in_every_artifact_is_detected_and_built_again(
+    tiny_copy: Path, tiny_run, run_served, call_cli
+) -> None:
+    """One file of each artifact, of the kind that is damaged least so far."""
     [run] = runs(Store(tiny_copy))
     kinds, draws, flipped = Counter[str](), random.Random(0), {}
     for ref in run.nodes.values():
@@ -44,9 +46,9 @@ def test_a_bit_of_a_file_in_every_artifact(tiny_copy: Path, tiny_run, run_served
         flip(path, draws.randrange(1 << 30))
         flipped[ref.digest] = f"objects/{ref.digest[:12]}: {path.relative_to(ref.path)} was changed"
     assert {*kinds} >= {".parquet", ".npy", ".safetensors", ".json", ".trec", ".html", ""}
-    named = call_cli("artifacts", "verify", store=tiny_copy)
-    assert named.returncode == 1
-    lines = named.stdout.splitlines()
+    verified = call_cli("artifacts", "verify", store=tiny_copy)
+    assert verified.returncode == 1
+    lines = verified.stdout.splitlines()
     assert [line for line in flipped.values() if line not in lines] == []
     again = run_served("run", "tiny", "--json", "--device", "cpu", store=tiny_copy, seconds=900)
     assert again.returncode == 0, again.stderr
@@ -63,15 +65,15 @@ def test_a_bit_of_a_file_in_every_artifact(tiny_copy: Path, tiny_run, run_served
         ("report/report.html", []),
     ],
 )
-def test_a_run_notices_what_it_reads_or_shows(
+def test_a_run_detects_damage_in_what_it_reads_or_shows(
     name: str, more: list[str], tiny_copy: Path, tiny_run, run_served
 ) -> None:
-    """Without `verify`: the same run builds it again, and gives the same figures."""
+    """Without `verify`: the same run builds the artifact again and gives the same figures."""
     [run] = runs(Store(tiny_copy))
     node, _, inner = name.partition("/")
     flip(run.nodes[node].path / inner, 1001)
-    ended = run_served("run", "tiny", "--json", "--device", "cpu", *more, store=tiny_copy)
-    assert ended.returncode == 0, ended.stderr
-    assert f"objects/{run.nodes[node].digest[:12]}" in ended.stderr
-    assert f"{inner} was changed" in ended.stderr
-    assert same(json.loads(ended.stdout), tiny_run[1])
+    result = run_served("run", "tiny", "--json", "--device", "cpu", *more, store=tiny_copy)
+    assert result.returncode == 0, result.stderr
+    assert f"objects/{run.nodes[node].digest[:12]}" in result.stderr
+    assert f"{inner} was changed" in result.stderr
+    assert same(json.loads(result.stdout), tiny_run[1])

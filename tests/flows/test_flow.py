@@ -1,4 +1,4 @@
-"""What the flow checks on its way."""
+"""The checks that the flow runs between its stages."""
 
 import shlex
 import shutil
@@ -40,7 +40,7 @@ def collection(**metrics: int) -> Ref:
 
 
 def check_stages(name: str, refs: dict[str, Ref], dag: list[Node], *stages: str) -> None:
-    """The checks of these stages' nodes alone."""
+    """Runs only the checks of these stages' nodes."""
     early_checks.check(name, refs, [node for node in dag if node.stage in stages])
 
 
@@ -69,7 +69,7 @@ def test_copies_of_a_positive_leave_less_room_for_negatives(tmp_path: Path, copi
         check_trainings(few, up_to(nodes(resolve("tiny", [f"stage1.negatives_per_query={room + 1}"])), "stage1"))
 
 
-def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
+def test_missing_negatives_of_the_collection_are_reported(tmp_path: Path) -> None:
     dag = nodes(resolve("tiny", ["stage2.negatives_from=collection"]))
     ingest = judged(tmp_path / "judged")
     with pytest.raises(InputError, match=r"stage2\.negatives_from: the collection came without negatives"):
@@ -79,15 +79,15 @@ def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
 
 
 def judged(folder: Path, *splits: str, copies: int = 1) -> Ref:
-    """Two training questions with a judged passage, which has so many `copies`, and one of each further split."""
-    asked = [("q0", "train"), ("q1", "train"), *((f"q-{split}", split) for split in splits)]
+    """Two training questions with a judged passage that appears `copies` times, and one question per further split."""
+    questions = [("q0", "train"), ("q1", "train"), *((f"q-{split}", split) for split in splits)]
     passages = [(f"p{n}", f"p{n}", "title", f"text {max(0, n + 1 - copies)}") for n in range(100)]
-    queries = [(name, split, "question") for name, split in asked]
-    made = write_collection(folder, passages, queries, [(split, name, "p0", 1) for name, split in asked])
-    return replace(collection(train_relevant=2), path=made)
+    queries = [(name, split, "question") for name, split in questions]
+    path = write_collection(folder, passages, queries, [(split, name, "p0", 1) for name, split in questions])
+    return replace(collection(train_relevant=2), path=path)
 
 
-def test_what_a_training_lacks_in_the_collection_is_reported_before_pre_training(tmp_path: Path) -> None:
+def test_data_missing_for_a_training_is_reported_before_pre_training(tmp_path: Path) -> None:
     few = judged(tmp_path / "few")
     scheduled = ["stage1.batch_order=abs_beam", "stage1.batch_queries=3"]
     with pytest.raises(InputError, match=r"stage1: batch_queries: 3 is too many, there are only 2 training pairs"):
@@ -127,8 +127,8 @@ ADVISED = [
     [*((settings, ["dev"]) for settings in ADVISED), (ADVISED[3], []), (ADVISED[4], [])],
     ids=str,
 )
-def test_what_is_advised_of_training_data_is_accepted(tmp_path: Path, splits, settings: list[str]) -> None:
-    """By the recipe too, in one round."""
+def test_the_advice_on_training_data_is_accepted(tmp_path: Path, splits, settings: list[str]) -> None:
+    """One round of advice is enough, and the recipe accepts it too."""
     ingest = judged(tmp_path / "collection", *splits)
     with pytest.raises(InputError) as refused:
         check_trainings(ingest, nodes(resolve("tiny", settings)))
@@ -138,10 +138,10 @@ def test_what_is_advised_of_training_data_is_accepted(tmp_path: Path, splits, se
 
 
 @pytest.mark.parametrize("kind", ["pretraining", "collection"])
-def test_batches_that_cannot_be_filled_are_known_before_the_first_model(
+def test_batches_that_cannot_be_filled_are_reported_before_the_first_model(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Store, "check", lambda store, refs: None)  # these are no artifacts of a store
+    monkeypatch.setattr(Store, "check", lambda store, refs: None)  # these are not artifacts of a store
     tokens, _ = small.make(tmp_path, documents=3)
     refs = {"tokens": replace(collection(), path=tokens)}
     recipe = resolve("tiny", [f"cocondenser.corpus={kind}"])
@@ -166,12 +166,12 @@ def test_batches_that_cannot_be_filled_are_known_before_the_first_model(
         (99, ["cross_encoder.negatives_per_query=N", RERANK], "cross_encoder: negatives_per_query: 100 is too many"),
     ],
 )
-def test_more_passages_than_there_are_is_reported_before_pre_training(
+def test_more_passages_than_the_collection_has_are_reported_before_pre_training(
     tmp_path: Path, most: int, settings: list[str], message: str
 ) -> None:
     def check(number: int) -> None:
-        asked = [setting.replace("N", str(number)) for setting in settings]
-        check_trainings(ingest, nodes(resolve("tiny", asked)))
+        numbered = [setting.replace("N", str(number)) for setting in settings]
+        check_trainings(ingest, nodes(resolve("tiny", numbered)))
 
     ingest = judged(tmp_path / "collection", "dev")
     check(most)
@@ -179,27 +179,27 @@ def test_more_passages_than_there_are_is_reported_before_pre_training(
         check(most + 1)
 
 
-def evaluated(ingest: Ref, *settings: str) -> None:
+def check_evaluation(ingest: Ref, *settings: str) -> None:
     check_stages("ingest", {"ingest": ingest}, nodes(resolve("tiny", settings)), "evaluate")
 
 
 def test_without_questions_to_evaluate_a_run_fails_before_pre_training(tmp_path: Path) -> None:
     none, dev = judged(tmp_path / "none"), judged(tmp_path / "dev", "dev")
     with pytest.raises(InputError, match=r"no dev or test question .* `--until search-stage2` stops before it"):
-        evaluated(none)
+        check_evaluation(none)
     check_stages("ingest", {"ingest": none}, up_to(nodes(resolve("tiny")), "search-stage2"), "evaluate")
-    evaluated(dev)
+    check_evaluation(dev)
     with pytest.raises(InputError, match=r"evaluate\.relevance: 2, but no judgement of dev and test is above 1"):
-        evaluated(dev, "evaluate.relevance=2")
+        check_evaluation(dev, "evaluate.relevance=2")
     answers = [("q-test", "test", "question", ["text"])]
     write_table(none.path / "queries.parquet", schemas()["queries"], answers)
-    evaluated(none)  # which are enough
+    check_evaluation(none)  # a question with answers is enough
 
 
-def test_other_systems_runs_are_read_before_pre_training(tmp_path: Path) -> None:
+def test_runs_of_other_systems_are_read_before_pre_training(tmp_path: Path) -> None:
     def run(*lines: str) -> None:
         (tmp_path / "other.trec").write_text("".join(f"{line}\n" for line in lines))
-        evaluated(ingest, f"evaluate.systems={{GAR: {tmp_path / 'other.trec'}}}")
+        check_evaluation(ingest, f"evaluate.systems={{GAR: {tmp_path / 'other.trec'}}}")
 
     ingest = judged(tmp_path / "collection", "dev")
     good = [f"q-dev Q0 p{n} {n + 1} {9 - n}.5 GAR" for n in range(9)]
@@ -236,19 +236,19 @@ def test_prefixes_that_do_not_fit_are_reported_before_pre_training(tmp_path: Pat
 def test_lengths_beyond_an_existing_models_positions_are_reported_before_pre_training(tmp_path: Path) -> None:
     def check(*settings: str) -> None:
         lengths = [f"{stage}.passage_tokens=32" for stage in ("stage1", "stage2", "encode")]
-        recipe = resolve("tiny", [*lengths, given, *settings])
+        recipe = resolve("tiny", [*lengths, checkpoint, *settings])
         refs["initial"] = replace(collection(), path=start)
         dag = [node for node in nodes(recipe) if node.name not in ("condenser", "cocondenser")]
         early_checks.check("initial", refs, dag)
 
     tokens, start = small.make(tmp_path)  # 32 positions
-    given = f"initial.checkpoint={start}"
+    checkpoint = f"initial.checkpoint={start}"
     refs = {"tokens": replace(collection(), path=tokens)}
     check()
     for field in ("stage1.passage_tokens", "stage2.passage_tokens", "encoder.question_tokens"):
         with pytest.raises(InputError, match=rf"{field}: 33 tokens, but the model in .*start has 32 positions"):
             check(f"{field}=33")
-    given = f"condenser.checkpoint={start}"
+    checkpoint = f"condenser.checkpoint={start}"
     start = tmp_path / "nowhere"
     with pytest.raises(InputError, match=r"stage1\.passage_tokens: 33 tokens"):
         check("stage1.passage_tokens=33")
@@ -270,11 +270,13 @@ def test_an_index_with_too_few_passages_to_train_on_is_reported_before_pre_train
 
 
 def test_vectors_that_cannot_be_cut_into_bytes_are_reported_before_pre_training(tmp_path: Path) -> None:
-    """Of a given model, whose dimension the recipe does not say."""
+    """The dimension of an existing model is not in the recipe."""
 
     def check(*settings: str) -> None:
-        given = [f"initial.checkpoint={start}", "index.kind=ivfpq", *settings]
-        check_stages("initial", {"initial": replace(collection(), path=start)}, nodes(resolve("tiny", given)), "index")
+        all_settings = [f"initial.checkpoint={start}", "index.kind=ivfpq", *settings]
+        check_stages(
+            "initial", {"initial": replace(collection(), path=start)}, nodes(resolve("tiny", all_settings)), "index"
+        )
 
     _, start = small.make(tmp_path)
     hidden = int(model_config(start)["hidden_size"])
@@ -285,7 +287,7 @@ def test_vectors_that_cannot_be_cut_into_bytes_are_reported_before_pre_training(
         check(f"index.pq_m={hidden // 2}", f"encoder.projection={hidden + 1}")
 
 
-def test_an_existing_models_vectors_that_cannot_be_cut_into_bytes_are_reported_before_anything(tmp_path: Path) -> None:
+def test_an_existing_models_vectors_that_cannot_be_cut_into_bytes_are_reported_before_any_stage(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
 
     def check(model: Path, pq_m: int) -> None:
@@ -309,74 +311,74 @@ def test_an_existing_models_vectors_that_cannot_be_cut_into_bytes_are_reported_b
         check(tmp_path / "untied", 2)
 
 
-def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(
+def test_a_cross_encoder_of_another_vocabulary_is_reported_before_condenser(
     run_served, tiny_copy: Path, tmp_path: Path
 ) -> None:
     from transformers import BertConfig, BertForSequenceClassification
 
     shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     BertForSequenceClassification(BertConfig(vocab_size=999, num_labels=1, **shape)).save_pretrained(tmp_path / "other")
-    given = (f"cross_encoder.checkpoint={tmp_path / 'other'}", "rerank={depth: 9, splits: [dev]}")
-    ended = run_served("run", "tiny", *(word for one in given for word in ("--set", one)), store=tiny_copy)
-    assert ended.returncode == 2
-    assert "other has 999 tokens, but the tokenizer has 1000" in ended.stderr.splitlines()[-1]
-    assert "condenser " not in ended.stderr + ended.stdout
+    settings = (f"cross_encoder.checkpoint={tmp_path / 'other'}", "rerank={depth: 9, splits: [dev]}")
+    result = run_served("run", "tiny", *(word for setting in settings for word in ("--set", setting)), store=tiny_copy)
+    assert result.returncode == 2
+    assert "other has 999 tokens, but the tokenizer has 1000" in result.stderr.splitlines()[-1]
+    assert "condenser " not in result.stderr + result.stdout
 
 
-def test_an_absent_source_of_negatives_is_one_line_that_names_what_the_user_wrote() -> None:
-    def told(setting: str) -> list[str]:
+def test_a_missing_source_of_negatives_is_one_line_with_the_users_setting() -> None:
+    def missing_lines(setting: str) -> list[str]:
         return [line for node in nodes(resolve("tiny", [setting])) for line in missing(node)]
 
-    assert told("rounds.miner=gone") == [f"rounds.miner: {Path.cwd() / 'gone'}: no such file or folder"]
-    assert told("negatives_file={file: gone.tsv, number: null, seed: 0, page_questions: 0}") == [
+    assert missing_lines("rounds.miner=gone") == [f"rounds.miner: {Path.cwd() / 'gone'}: no such file or folder"]
+    assert missing_lines("negatives_file={file: gone.tsv, number: null, seed: 0, page_questions: 0}") == [
         f"{Path.cwd() / 'gone.tsv'} does not exist"
     ]
 
 
 def test_settings_may_complete_a_recipe(call_cli, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: tiny\ningest: {reader: beir, document_key: '', metadata: []}")
-    given = ("--set", f"ingest.folder={tmp_path / 'gone'}")
-    ended = call_cli("run", str(tmp_path / "mine.yaml"), *given, store=tmp_path / "store")
-    assert (ended.returncode, ended.stderr) == (2, f"error: ingest.folder: {tmp_path / 'gone'} is not a folder\n")
+    settings = ("--set", f"ingest.folder={tmp_path / 'gone'}")
+    result = call_cli("run", str(tmp_path / "mine.yaml"), *settings, store=tmp_path / "store")
+    assert (result.returncode, result.stderr) == (2, f"error: ingest.folder: {tmp_path / 'gone'} is not a folder\n")
 
 
-def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr("pipeline.pretrain.cocondenser.check_cocondenser", lambda *given: asked.append(given))
-    monkeypatch.setattr("pipeline.pretrain.condenser.check_condenser", lambda *given: None)
+def test_cocondenser_is_checked_before_condenser_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr("pipeline.pretrain.cocondenser.check_cocondenser", lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr("pipeline.pretrain.condenser.check_condenser", lambda *_: None)
     recipe = resolve("tiny")
     refs = {name: replace(collection(), path=tmp_path / name) for name in ("tokens", "initial")}
     tokens, initial = refs["tokens"], refs["initial"]
     early_checks.check("initial", refs, up_to(nodes(recipe), "condenser"))
-    assert not asked
+    assert not calls
     early_checks.check("initial", refs, up_to(nodes(recipe), "cocondenser"))
-    assert asked == [(recipe.cocondenser, tokens.path, initial.path)]
+    assert calls == [(recipe.cocondenser, tokens.path, initial.path)]
 
 
-def test_each_pre_training_is_looked_at_with_the_text_that_it_reads(
+def test_each_pre_training_is_checked_with_the_text_that_it_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {}
+    checked = {}
     for stage in ("condenser", "cocondenser"):
-        note = partial(lambda name, config, read, start: asked.update({name: read}), stage)
+        note = partial(lambda name, config, read, start: checked.update({name: read}), stage)
         monkeypatch.setattr(f"pipeline.pretrain.{stage}.check_{stage}", note)
-    given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
+    general = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
     refs = {name: replace(collection(), path=tmp_path / name) for name in ("tokens", "tokens-pretraining")}
     for text, read in (("collection", "tokens"), ("pretraining", "tokens-pretraining")):
         early_checks.check(
-            "tokens", refs, up_to(nodes(resolve("tiny", [given, f"cocondenser.corpus={text}"])), "cocondenser")
+            "tokens", refs, up_to(nodes(resolve("tiny", [general, f"cocondenser.corpus={text}"])), "cocondenser")
         )
-        assert asked == {"condenser": tmp_path / "tokens-pretraining", "cocondenser": tmp_path / read}
+        assert checked == {"condenser": tmp_path / "tokens-pretraining", "cocondenser": tmp_path / read}
 
 
-def test_batches_that_the_collection_cannot_fill_end_a_run_before_condenser(run_served, tiny_copy: Path) -> None:
-    """All of them in one message."""
+def test_batches_that_the_collection_cannot_fill_are_reported_before_condenser(run_served, tiny_copy: Path) -> None:
+    """One message reports all of them."""
     documents = ("--set", "cocondenser.batch_tokens=null", "--set", "cocondenser.batch_documents=9999")
-    given = ("--set", "condenser.batch_tokens=9999999", "--set", "condenser.batch_blocks=null", *documents)
-    ended = run_served("run", "tiny", *given, store=tiny_copy)
-    assert ended.returncode == 2
-    first, second, advice = ended.stderr.splitlines()[-3:]
+    settings = ("--set", "condenser.batch_tokens=9999999", "--set", "condenser.batch_blocks=null", *documents)
+    result = run_served("run", "tiny", *settings, store=tiny_copy)
+    assert result.returncode == 2
+    first, second, advice = result.stderr.splitlines()[-3:]
     assert first.startswith("error: condenser.batch_tokens: 9,999,999 is more than the whole collection holds")
     assert second.startswith("cocondenser.batch_documents: 9,999 is more than")
     assert advice.startswith("take --set condenser.batch_tokens=")
-    assert "condenser " not in ended.stderr + ended.stdout
+    assert "condenser " not in result.stderr + result.stdout

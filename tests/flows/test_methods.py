@@ -1,4 +1,4 @@
-"""Every training method of the papers through the whole flow, on a small collection, with kills on the way."""
+"""Every training method of the papers in the whole flow, on a small collection. Some runs are killed and resumed."""
 
 import json
 import random
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 JUDGED, UNJUDGED = 100, 25
 """Training questions."""
 SUBSET = 60
-"""Of the judged ones, that train in a second set of methods."""
+"""The number of judged questions that the second set of methods trains on."""
 THRESHOLD = 0.6
 PLAIN = ["condenser.budget=null", "cocondenser.budget=null"]
 CROSS = ["cross_encoder.loss=pointwise", "cross_encoder.negatives_per_query=1"]
@@ -68,12 +68,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def recipe(folder: Path) -> str:
-    """`tiny` on 160 texts of made words, each with a question; some training questions have no relevant passage."""
+    """`tiny` on 160 texts of invented words, each with a question; some training questions have no relevant passage."""
     draw = random.Random(0)
     words = [a + b + c for a in "bdfgklmn" for b in "aeiou" for c in ("lan", "ner", "tor", "mak", "sil", "pud", "ren")]
     topics = [draw.sample(words, 6) for _ in range(160)]
     sentences = [[" ".join(draw.choices(topic + words[:20], k=12)).capitalize() for _ in range(3)] for topic in topics]
-    texts = [". ".join(of) + "." for of in sentences]
+    texts = [". ".join(text_sentences) + "." for text_sentences in sentences]
     splits = ["train"] * (JUDGED + UNJUDGED) + ["dev"] * 15 + ["test"] * 20
     unjudged = range(JUDGED, JUDGED + UNJUDGED)
     rows = {
@@ -87,7 +87,7 @@ def recipe(folder: Path) -> str:
         ],
     }
     for split in ("train", "dev", "test"):
-        judged = [f"q{n}\tp{n}\t{int(n not in unjudged)}" for n, own in enumerate(splits) if own == split]
+        judged = [f"q{n}\tp{n}\t{int(n not in unjudged)}" for n, its_split in enumerate(splits) if its_split == split]
         rows[f"qrels/{split}.tsv"] = ["query-id\tcorpus-id\tscore", *judged]
     for name, lines in rows.items():
         (folder / "data" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -101,8 +101,8 @@ def dag(recipe: str, settings: Sequence[str]) -> dict[str, Node]:
     return {node.name: node for node in nodes(resolve(recipe, settings))}
 
 
-def said(err: str, names: Sequence[str]) -> dict[str, str]:
-    """{node: built or cached}."""
+def actions(err: str, names: Sequence[str]) -> dict[str, str]:
+    """{node: built or cached}, from the lines of the run."""
     words = [line.split() for line in err.splitlines()]
     return {line[0]: line[1] for line in words if len(line) > 1 and line[0] in names}
 
@@ -113,30 +113,32 @@ def table(artifact: dict, name: str) -> dict[str, list]:
 
 @pytest.fixture(scope="module")
 def taught(recipe: str, folder: Path, served: dict[str, str]) -> dict:
-    """ICT, an untied encoder, two rounds on soft labels of denoised negatives, an ensemble; cut off twice."""
-    given, store = command(recipe, TAUGHT), folder / "store"
-    made = dag(recipe, TAUGHT)
-    for name, by in (("cross-encoder", signal.SIGKILL), ("soft-labels", signal.SIGINT)):
-        assert cut_off(name, made[name].stage, given, served, store, by), f"{name} was over before the signal came"
-    results, err = finished(run(given, served, store))
-    assert list(results["artifacts"]) == list(made)
-    assert said(err, list(made))["cross-encoder"] == "cached"
+    """ICT, an untied encoder, two rounds on soft labels of denoised negatives, an ensemble; interrupted twice."""
+    command_line, store = command(recipe, TAUGHT), folder / "store"
+    nodes_by_name = dag(recipe, TAUGHT)
+    for name, interrupt in (("cross-encoder", signal.SIGKILL), ("soft-labels", signal.SIGINT)):
+        assert cut_off(name, nodes_by_name[name].stage, command_line, served, store, interrupt), (
+            f"{name} ended before the signal arrived"
+        )
+    results, err = finished(run(command_line, served, store))
+    assert list(results["artifacts"]) == list(nodes_by_name)
+    assert actions(err, list(nodes_by_name))["cross-encoder"] == "cached"
     return results
 
 
 @pytest.fixture(scope="module")
 def scheduled(taught: dict, recipe: str, folder: Path, served: dict[str, str]) -> dict:
-    """Scheduled batches, the best epoch, pseudo-labels, another model's negatives; cut off while it schedules."""
+    """Scheduled batches, the best epoch, pseudo-labels, another model's negatives; interrupted while it schedules."""
     settings = [*SCHEDULED, f"rounds.miner={taught['artifacts']['stage1']['path']}"]
-    given, store = command(recipe, settings), folder / "store"
-    assert cut_off("stage1", "finetune", given, served, store), "stage 1 was over before the signal came"
-    results, err = finished(run(given, served, store))
-    how = said(err, list(dag(recipe, settings)))
-    assert {how[name] for name in ("ingest", "tokenizer", "tokens", "bm25")} == {"cached"}
+    command_line, store = command(recipe, settings), folder / "store"
+    assert cut_off("stage1", "finetune", command_line, served, store), "stage 1 ended before the signal arrived"
+    results, err = finished(run(command_line, served, store))
+    action_of = actions(err, list(dag(recipe, settings)))
+    assert {action_of[name] for name in ("ingest", "tokenizer", "tokens", "bm25")} == {"cached"}
     return {**results, "settings": settings}
 
 
-def test_counts_of_each_stage(taught: dict) -> None:
+def test_the_counts_of_each_stage_are_right(taught: dict) -> None:
     counts = {name: artifact["metrics"] for name, artifact in taught["artifacts"].items()}
     assert counts["ict"]["updates"] == 20
     assert counts["stage1"]["queries"] == counts["soft-labels"]["questions"] == JUDGED
@@ -151,16 +153,16 @@ def test_counts_of_each_stage(taught: dict) -> None:
     assert counts["rerank"]["cross_encoders"] == 2
 
 
-def test_a_teachers_word_reaches_the_student(taught: dict) -> None:
-    made = taught["artifacts"]
-    scores = table(made["soft-labels-2"], "scores.parquet")
-    own = dict(zip(zip(scores["query_id"], scores["passage_id"], strict=True), scores["score"], strict=True))
-    mined = table(made["denoise-2"], "negatives.parquet")
+def test_the_scores_of_the_teacher_reach_the_student(taught: dict) -> None:
+    artifacts = taught["artifacts"]
+    scores = table(artifacts["soft-labels-2"], "scores.parquet")
+    score_of = dict(zip(zip(scores["query_id"], scores["passage_id"], strict=True), scores["score"], strict=True))
+    mined = table(artifacts["denoise-2"], "negatives.parquet")
     kept = {*zip(mined["query_id"], mined["passage_id"], strict=True)}
-    assert all(1 / (1 + np.exp(-own[pair])) <= THRESHOLD for pair in kept)
-    assert made["stage2"]["digest"] != made["stage2-2"]["digest"]
-    one, other = (table(made[name], "history.parquet")["loss"] for name in ("cross-encoder", "cross-encoder-2"))
-    assert one != other, "an ensemble of one cross-encoder twice"
+    assert all(1 / (1 + np.exp(-score_of[pair])) <= THRESHOLD for pair in kept)
+    assert artifacts["stage2"]["digest"] != artifacts["stage2-2"]["digest"]
+    one, other = (table(artifacts[name], "history.parquet")["loss"] for name in ("cross-encoder", "cross-encoder-2"))
+    assert one != other, "the ensemble contains the same cross-encoder twice"
 
 
 def test_every_system_has_its_row_and_every_training_its_curve(taught: dict) -> None:
@@ -171,8 +173,8 @@ def test_every_system_has_its_row_and_every_training_its_curve(taught: dict) -> 
         assert f">{label}<" in page, label
 
 
-def test_reranking_reorders_what_was_found(taught: dict) -> None:
-    found, reranked = (table(taught["artifacts"][name], "run.parquet") for name in ("search-stage2-2", "rerank"))
+def test_reranking_reorders_the_retrieved_passages(taught: dict) -> None:
+    retrieved, reranked = (table(taught["artifacts"][name], "run.parquet") for name in ("search-stage2-2", "rerank"))
 
     def lists(run: dict[str, list], depth: int) -> dict[str, list[str]]:
         rows = zip(run["query_id"], run["rank"], run["passage_id"], strict=True)
@@ -182,34 +184,38 @@ def test_reranking_reorders_what_was_found(taught: dict) -> None:
                 kept.setdefault(query, []).append(passage)
         return kept
 
-    before, after = lists(found, 10), lists(reranked, 10)
+    before, after = lists(retrieved, 10), lists(reranked, 10)
     assert before != after
     assert {query: sorted(ids) for query, ids in before.items()} == {query: sorted(ids) for query, ids in after.items()}
 
 
-def test_a_kill_changes_no_byte(taught: dict, recipe: str, folder: Path, served: dict[str, str]) -> None:
+def test_a_stage_after_a_kill_has_the_same_bytes(
+    taught: dict, recipe: str, folder: Path, served: dict[str, str]
+) -> None:
     again = ["--only", "cross-encoder", "--refresh", "cross-encoder"]
     results, err = finished(run([*command(recipe, TAUGHT), *again], served, folder / "store"))
-    assert said(err, ["cross-encoder"]) == {"cross-encoder": "built"}
+    assert actions(err, ["cross-encoder"]) == {"cross-encoder": "built"}
     assert results["artifacts"]["cross-encoder"]["digest"] == taught["artifacts"]["cross-encoder"]["digest"]
 
 
-def test_a_setting_of_a_stage_rebuilds_what_reads_it(taught: dict, recipe: str, folder: Path, call_cli) -> None:
-    def unlike(*settings: str) -> set[str]:
-        """The nodes that no longer are in the store as they were."""
-        given = [word for setting in (*TAUGHT, *settings) for word in ("--set", setting)]
-        steps = json.loads(call_cli("plan", recipe, "--json", *given, store=folder / "store").stdout)
+def test_a_setting_of_a_stage_rebuilds_the_stages_that_read_it(
+    taught: dict, recipe: str, folder: Path, call_cli
+) -> None:
+    def rebuilt(*settings: str) -> set[str]:
+        """The nodes that the store no longer holds for these settings."""
+        arguments = [word for setting in (*TAUGHT, *settings) for word in ("--set", setting)]
+        steps = json.loads(call_cli("plan", recipe, "--json", *arguments, store=folder / "store").stdout)
         return {step["node"] for step in steps if step["action"] != "reuse"}
 
-    assert unlike() == set()
-    assert unlike("rerank.depth=9") == {"rerank", "evaluate", "report"}
-    assert unlike("ensemble=1") == {"rerank", "evaluate", "report"}
+    assert rebuilt() == set()
+    assert rebuilt("rerank.depth=9") == {"rerank", "evaluate", "report"}
+    assert rebuilt("ensemble=1") == {"rerank", "evaluate", "report"}
     later = {name for name in taught["artifacts"] if "-2" in name and name != "cross-encoder-2"}
     stage2 = {"stage2", "encode-stage2", "index-stage2", "search-stage2"}
     labelled = later | stage2 | {"rerank", "evaluate", "attention", "report"}
-    assert unlike("denoise.threshold=0.4") == labelled | {"denoise"}
-    assert unlike("stage2.teacher_temperature=2") == labelled
-    assert unlike("rounds.start=pretrained") == {name for name in later if "stage2-2" in name} | {
+    assert rebuilt("denoise.threshold=0.4") == labelled | {"denoise"}
+    assert rebuilt("stage2.teacher_temperature=2") == labelled
+    assert rebuilt("rounds.start=pretrained") == {name for name in later if "stage2-2" in name} | {
         "rerank",
         "evaluate",
         "attention",
@@ -217,12 +223,12 @@ def test_a_setting_of_a_stage_rebuilds_what_reads_it(taught: dict, recipe: str, 
     }
 
 
-def test_search_asks_the_last_round(taught: dict, recipe: str, folder: Path, call_cli) -> None:
+def test_search_uses_the_model_of_the_last_round(taught: dict, recipe: str, folder: Path, call_cli) -> None:
     question = json.loads((folder / "data" / "queries.jsonl").read_text().splitlines()[-1])["text"]
     for by in ("dense", "fusion"):
-        ended = call_cli("search", question, "-k", "3", "--by", by, "--json", store=folder / "store")
-        assert ended.returncode == 0, ended.stderr
-        assert len(json.loads(ended.stdout)["answers"]) == 3
+        result = call_cli("search", question, "-k", "3", "--by", by, "--json", store=folder / "store")
+        assert result.returncode == 0, result.stderr
+        assert len(json.loads(result.stdout)["answers"]) == 3
 
 
 def test_scheduled_batches_and_the_best_epoch(scheduled: dict) -> None:
@@ -248,15 +254,15 @@ def test_pseudo_labels_become_questions(scheduled: dict) -> None:
     assert {*qrels["query_id"]} <= {f"q{n}" for n in range(JUDGED, JUDGED + UNJUDGED)}
 
 
-def test_the_adopted_model_mines(taught: dict, scheduled: dict) -> None:
+def test_the_given_miner_mines(taught: dict, scheduled: dict) -> None:
     mined = scheduled["artifacts"]["search-miner"]
     assert {*table(mined, "run.parquet")["split"]} == {"train"}
     assert scheduled["artifacts"]["miner"]["metrics"]["encoders"] == 2
 
 
-def test_a_scheduled_training_that_was_killed_is_the_same(
+def test_a_scheduled_training_is_the_same_after_a_kill(
     scheduled: dict, recipe: str, folder: Path, served: dict[str, str]
 ) -> None:
-    given = command(recipe, scheduled["settings"])
-    results, _ = finished(run([*given, "--only", "stage1", "--refresh", "stage1"], served, folder / "store"))
+    command_line = command(recipe, scheduled["settings"])
+    results, _ = finished(run([*command_line, "--only", "stage1", "--refresh", "stage1"], served, folder / "store"))
     assert results["artifacts"]["stage1"]["digest"] == scheduled["artifacts"]["stage1"]["digest"]

@@ -32,8 +32,8 @@ def environment_of_ray(served: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def address(environment_of_ray: dict[str, str]):
-    with head(environment_of_ray) as where:
-        yield where
+    with head(environment_of_ray) as head_address:
+        yield head_address
 
 
 @pytest.fixture(scope="module")
@@ -47,21 +47,23 @@ def plain(
     return store, whole, small
 
 
-def digests(given: dict) -> dict[str, str]:
-    return {node: artifact["digest"] for node, artifact in given["artifacts"].items() if node != "bm25"}
+def digests(results: dict) -> dict[str, str]:
+    return {node: artifact["digest"] for node, artifact in results["artifacts"].items() if node != "bm25"}
 
 
-def on_ray(where: str) -> list[str]:
-    return [*command("tiny", (f"machine.ray={where}", "machine.workers=2")), *UNTIL]
+def on_ray(cluster: str) -> list[str]:
+    return [*command("tiny", (f"machine.ray={cluster}", "machine.workers=2")), *UNTIL]
 
 
 def parts(environment: dict[str, str], node: str) -> list[str]:
-    """States of the node's parts in the newest run, as the page shows them."""
+    """The states of the node's parts in the newest run, as Prefect's page shows them."""
     with temporary_settings({PREFECT_API_URL: environment["PREFECT_API_URL"]}), get_client(sync_client=True) as client:
         (newest,) = client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC, limit=1)
-        own = FlowRunFilter(id=FlowRunFilterId(any_=[newest.id]))
-        found = client.read_task_runs(flow_run_filter=own, limit=200)
-    return sorted(one.state.name for one in found if one.name.startswith(f"{node} ") and one.state)
+        of_newest = FlowRunFilter(id=FlowRunFilterId(any_=[newest.id]))
+        task_runs = client.read_task_runs(flow_run_filter=of_newest, limit=200)
+    return sorted(
+        task_run.state.name for task_run in task_runs if task_run.name.startswith(f"{node} ") and task_run.state
+    )
 
 
 def kill_a_worker(killed: list[psutil.Process]) -> None:
@@ -73,7 +75,7 @@ def kill_a_worker(killed: list[psutil.Process]) -> None:
     killed.extend([worker, at_work[0]])
 
 
-def test_the_same_bytes_though_a_worker_is_killed(
+def test_the_bytes_are_the_same_when_a_worker_is_killed(
     plain: tuple, address: str, environment_of_ray: dict[str, str], tmp_path: Path
 ) -> None:
     store, expected, _ = plain
@@ -81,21 +83,21 @@ def test_the_same_bytes_though_a_worker_is_killed(
     killed: list[psutil.Process] = []
     killer = threading.Thread(target=kill_a_worker, args=(killed,), daemon=True)
     killer.start()
-    given, said = finished(run([*on_ray(address), *AGAIN], environment_of_ray, tmp_path / "store"))
+    results, stderr = finished(run([*on_ray(address), *AGAIN], environment_of_ray, tmp_path / "store"))
     assert len(killed) == 2
     assert not psutil.wait_procs(killed, timeout=10)[1]
-    assert digests(given) == expected
-    built = {line.split()[0] for line in said.splitlines() if " built " in line}
+    assert digests(results) == expected
+    built = {line.split()[0] for line in stderr.splitlines() if " built " in line}
     assert built == {"encode-stage1", "search-stage1", "mine"}
-    assert "raylet" not in said
+    assert "raylet" not in stderr
     assert parts(environment_of_ray, "encode-stage1") == ["Completed"] * 6
 
-    again, said = finished(run(on_ray("127.0.0.1:9"), environment_of_ray, tmp_path / "store"))
-    assert digests(again) == expected  # of what is there already nobody asks the cluster
-    assert " built " not in said
+    again, stderr = finished(run(on_ray("127.0.0.1:9"), environment_of_ray, tmp_path / "store"))
+    assert digests(again) == expected  # existing artifacts need no cluster
+    assert " built " not in stderr
 
 
-def test_an_interrupted_cluster_of_its_own_leaves_nothing_but_shards(
+def test_an_interrupted_local_cluster_leaves_only_shards(
     plain: tuple, address: str, environment_of_ray: dict[str, str], tmp_path: Path
 ) -> None:
     _, _, expected = plain
@@ -116,21 +118,21 @@ def test_an_interrupted_cluster_of_its_own_leaves_nothing_but_shards(
         assert process.poll() is None, process.stderr and process.stderr.read()
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
-    out, said = process.communicate(timeout=60)
+    out, stderr = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
-    assert said.endswith("interrupted; the same command resumes from the last checkpoint\n")
+    assert stderr.endswith("interrupted; the same command resumes from the last checkpoint\n")
     end = time.monotonic() + 15
     while raylets() - before or children():
         assert time.monotonic() < end
         time.sleep(0.2)
-    given, _ = finished(run([*on_ray(address), *SMALL], environment_of_ray, store))
-    assert digests(given) == expected
+    results, _ = finished(run([*on_ray(address), *SMALL], environment_of_ray, store))
+    assert digests(results) == expected
     assert "Cached" in parts(environment_of_ray, "encode-stage1")
 
 
-def test_a_cluster_that_is_not_there_is_one_line(run_cli, tmp_path: Path) -> None:
-    ended = run_cli("run", "tiny", "--set", "machine.ray=127.0.0.1:9", store=tmp_path)
-    assert (ended.returncode, ended.stdout) == (2, "")
+def test_a_missing_cluster_is_one_line(run_cli, tmp_path: Path) -> None:
+    result = run_cli("run", "tiny", "--set", "machine.ray=127.0.0.1:9", store=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
     line = "error: machine.ray: 127.0.0.1:9: no Ray cluster answers (connection refused); `ray start --head` starts one"
-    assert ended.stderr.splitlines()[-1] == line
+    assert result.stderr.splitlines()[-1] == line
     assert not list((tmp_path / "keys").glob("*"))

@@ -31,18 +31,18 @@ def by_stage(cells: SharedNodes) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", ["base", "standard", *file.listed(), "tiny"])
-def test_every_file_is_complete_or_says_what_it_lacks(name: str) -> None:
+def test_every_file_is_complete_or_reports_the_missing_recipe(name: str) -> None:
     if name in ("base", "standard"):
         assert name not in file.listed()
         with pytest.raises(InputError, match=rf"{name}\.yaml: recipe: .* is missing"):
             load(name)
         return
     ablation = load(name)
-    found = merge_cells(ablation, [*ablation.rows])
+    merged = merge_cells(ablation, [*ablation.rows])
     seen: set[str] = set()
-    for node in found.nodes:
+    for node in merged.nodes:
         assert node.name not in seen
-        assert {given.name for given in node.inputs.values() if given} <= seen
+        assert {source.name for source in node.inputs.values() if source} <= seen
         seen.add(node.name)
     assert "evaluate" not in seen, "the record of a run with this node would answer searches"
 
@@ -66,34 +66,34 @@ def test_the_papers_rows() -> None:
     assert low.stage1 == resolve("low-data").stage1
 
 
-def test_what_cells_share_is_one_task(three: Ablation) -> None:
-    found = merge_cells(three, [*three.rows])
-    counts = by_stage(found)
+def test_a_stage_that_cells_share_is_one_task(three: Ablation) -> None:
+    merged = merge_cells(three, [*three.rows])
+    counts = by_stage(merged)
     once = {"ingest": 1, "tokenizer": 1, "tokens": 1, "bm25": 1, "initial": 1, "condenser": 1, "cocondenser": 2}
     # Three pre-trained models are encoded and searched, and six of stage 1.
     assert counts == {**once, "encode": 9, "index": 9, "search": 9, "finetune": 6, "evaluate": 6, "ablation": 1}
-    names = [node.name for node in found.nodes]
+    names = [node.name for node in merged.nodes]
     assert {"condenser", "cocondenser (coCondenser)", "cocondenser (contrastive only)"} <= {*names}
     assert "encode-pretrained (Condenser)" in names
     assert "stage1 (contrastive only, seed 2)" in names
     assert {"evaluate (coCondenser, seed 1)", "evaluate (Condenser, seed 2)"} <= {*names}
-    table = found.nodes[-1]
+    table = merged.nodes[-1]
     assert [name for name in table.inputs if name.startswith("evaluate")] == [f"evaluate_{n}" for n in range(6)]
     assert [name for name in table.inputs if name.startswith("stage1")] == ["stage1_0", "stage1_2", "stage1_4"]
 
 
 def test_a_cell_alone_has_the_same_nodes(three: Ablation, tmp_path: Path) -> None:
-    """So that `cocondenser run` of its recipe finds them all in the store."""
+    """So `cocondenser run` of its recipe finds them all in the store."""
     parts = {part.node.name: part.node for part in merge_cells(three, [*three.rows]).parts}
     store = Store(tmp_path / "store")
-    for one in merge_cells(three, [*three.rows]).needs:
-        alone = up_to(nodes(one.cell.recipe), "evaluate")
-        assert [node.name for node in alone] == [*one.parts]
+    for needs in merge_cells(three, [*three.rows]).needs:
+        alone = up_to(nodes(needs.cell.recipe), "evaluate")
+        assert [node.name for node in alone] == [*needs.parts]
         for node in alone:
-            made = parts[one.parts[node.name]]
-            assert (made.stage, made.config, made.shared) == (node.stage, node.config, node.shared)
-            given = {name: source and one.parts[source.name] for name, source in node.inputs.items()}
-            assert given == {name: source and source.name for name, source in made.inputs.items()}
+            part_node = parts[needs.parts[node.name]]
+            assert (part_node.stage, part_node.config, part_node.shared) == (node.stage, node.config, node.shared)
+            inputs = {name: source and needs.parts[source.name] for name, source in node.inputs.items()}
+            assert inputs == {name: source and source.name for name, source in part_node.inputs.items()}
     assert {step.action for step in plan(store, parts.values())} == {"build", "unknown"}
 
 
@@ -108,14 +108,14 @@ def test_seeds_change_fine_tuning_alone(three: Ablation) -> None:
     assert plain.recipe == resolve("marco", ["attention.corpus=collection"])
 
 
-def test_where_it_runs_changes_no_table(three: Ablation) -> None:
+def test_the_machines_settings_change_no_table(three: Ablation) -> None:
     def table(*settings: str) -> object:
         return merge_cells(*apply_choice(three, Choice(set=[*settings]))).nodes[-1].config
 
     assert table("machine.device=cpu", "tracking.tensorboard=false") == table() != table("stage1.epochs=2")
 
 
-def test_where_data_lies_changes_no_table(tmp_path: Path) -> None:
+def test_the_folder_of_the_data_changes_no_table(tmp_path: Path) -> None:
     def table(folder: str) -> object:
         text = f"set: ['ingest={{reader: beir, folder: {folder}, document_key: doc, metadata: []}}']\n"
         return merge_cells(*apply_choice(own(tmp_path, ROWS + text))).nodes[-1].config
@@ -123,7 +123,7 @@ def test_where_data_lies_changes_no_table(tmp_path: Path) -> None:
     assert table("data/notes") == table("/home/me/notes") != table("data/others")
 
 
-def test_where_parts_of_general_text_lie_changes_no_table(tmp_path: Path) -> None:
+def test_the_folders_of_the_pretraining_texts_change_no_table(tmp_path: Path) -> None:
     def table(folder: str) -> object:
         parts = ", ".join(
             f"{{reader: beir, folder: {name}, document_key: doc, metadata: []}}" for name in (folder, "data/b")
@@ -134,31 +134,31 @@ def test_where_parts_of_general_text_lie_changes_no_table(tmp_path: Path) -> Non
     assert table("data/notes") == table("/home/me/notes") != table("data/others")
 
 
-def test_stage_2_need_not_fit_where_it_does_not_run(three: Ablation) -> None:
+def test_stage_2_is_checked_only_where_it_runs(three: Ablation) -> None:
     longer = three.model_copy(update={"set": ["stage1.passage_tokens=99", "encode.passage_tokens=99"]})
     assert cells(longer)[0].recipe.encode.passage_tokens == 99
     with pytest.raises(InputError, match=r"encode\.passage_tokens \(99\) is more than stage2\.passage_tokens"):
         cells(longer.model_copy(update={"negatives": ["mined"]}))
 
 
-def test_the_page_tells_each_cells_command(tmp_path: Path) -> None:
-    """Of a recipe of one's own too, which no command knows by its name; quoted for a shell."""
+def test_the_page_shows_the_command_of_each_cell(tmp_path: Path) -> None:
+    """Also for a user's own recipe, which no command knows by name. The command is quoted for a shell."""
     (tmp_path / "mine.yaml").write_text("extends: marco\nstage1: {epochs: 9}\nencoder: {question_prefix: 'query: '}\n")
     text = ROWS.replace("recipe: tiny", "recipe: mine.yaml") + "set: [stage1.batch_order=sequential]\n"
     ablation = own(tmp_path, text)
-    found = merge_cells(ablation, [*ablation.rows])
-    for one, cell in zip(found.needs, found.nodes[-1].config.cells, strict=True):
+    merged = merge_cells(ablation, [*ablation.rows])
+    for needs, cell in zip(merged.needs, merged.nodes[-1].config.cells, strict=True):
         words = shlex.split(shown_command(cell))
         assert words[:2] == ["cocondenser", "run"]
-        again = resolve(words[2], [word for flag, word in pairwise(words) if flag == "--set"])
+        resolved = resolve(words[2], [word for flag, word in pairwise(words) if flag == "--set"])
         ends = ("evaluate", "search-stage1")
-        assert [up_to(nodes(again), end) for end in ends] == [up_to(nodes(one.cell.recipe), end) for end in ends]
+        assert [up_to(nodes(resolved), end) for end in ends] == [up_to(nodes(needs.cell.recipe), end) for end in ends]
 
 
-def test_sizes_and_negatives(three: Ablation) -> None:
+def test_sizes_and_negatives_select_the_cells(three: Ablation) -> None:
     sized, rows = apply_choice(three, Choice(sizes=[10, None], rows=["Condenser"], reference="Condenser"))
-    found = cells(sized, rows)
-    assert [(cell.size, cell.recipe.train_subset.queries) for cell in found] == [
+    sized_cells = cells(sized, rows)
+    assert [(cell.size, cell.recipe.train_subset.queries) for cell in sized_cells] == [
         (10, 10),
         (10, 10),
         (None, None),
@@ -175,24 +175,24 @@ def test_sizes_and_negatives(three: Ablation) -> None:
     assert merge_cells(three, ["coCondenser"]).nodes[-1].config.cells[0].systems == {"bm25": "stage1"}
 
 
-def test_what_needs_no_further_stage_is_a_column_too(three: Ablation) -> None:
-    """Of the evaluations that there are anyway."""
-    asked = {"negatives": ["none", "bm25", "fusion"], "seeds": [1, 2], "sizes": [10, None]}
-    wide = three.model_copy(update=asked)
-    found, plain = (
+def test_systems_that_need_no_further_stage_are_columns_too(three: Ablation) -> None:
+    """The table shows every system that the cells evaluate in any case."""
+    fields = {"negatives": ["none", "bm25", "fusion"], "seeds": [1, 2], "sizes": [10, None]}
+    wide = three.model_copy(update=fields)
+    merged, only_bm25 = (
         merge_cells(one, ["coCondenser"]) for one in (wide, wide.model_copy(update={"negatives": ["bm25"]}))
     )
-    assert [node.name for node in found.nodes] == [node.name for node in plain.nodes]
-    own = {"bm25": "stage1", "fusion": "fusion"}
-    systems = [list(cell.systems.items()) for cell in found.nodes[-1].config.cells]
-    first = [("none", "pretrained"), *own.items()]
-    assert systems == [[*own.items()], [*own.items()], first, [*own.items()]]
+    assert [node.name for node in merged.nodes] == [node.name for node in only_bm25.nodes]
+    every_size = {"bm25": "stage1", "fusion": "fusion"}
+    systems = [list(cell.systems.items()) for cell in merged.nodes[-1].config.cells]
+    first = [("none", "pretrained"), *every_size.items()]
+    assert systems == [[*every_size.items()], [*every_size.items()], first, [*every_size.items()]]
     mined = merge_cells(wide.model_copy(update={"negatives": ["fusion", "mined"]}), ["coCondenser"])
     assert "mine (10 questions, seed 1)" in [node.name for node in mined.nodes]
     assert mined.nodes[-1].config.cells[0].systems == {"mined": "stage2", "fusion": "fusion"}
 
 
-def test_what_no_index_can_search_is_joined_with_nothing() -> None:
+def test_a_row_without_a_dense_index_is_not_fused() -> None:
     wide = load("batches").model_copy(update={"negatives": ["none", "bm25", "fusion"]})
     table = merge_cells(wide, ["learning to rank"]).nodes[-1].config
     assert [cell.systems for cell in table.cells] == [{}, {"none": "pretrained"}]
@@ -207,28 +207,28 @@ def test_rounds_of_mining_may_be_set_where_there_are_mined_negatives(three: Abla
         cells(three.model_copy(update={"set": ["rounds.number=2"]}))
 
 
-def test_attention_is_looked_at_in_the_cells_that_are_drawn(three: Ablation) -> None:
-    looking = three.model_copy(update={"set": ["attention.sections=9"]})
-    found = merge_cells(looking, [*looking.rows])
-    assert by_stage(found)["attention"] == 3
-    assert [name for name in found.nodes[-1].inputs if name.startswith("attention")] == [
+def test_attention_is_measured_in_the_cells_that_are_drawn(three: Ablation) -> None:
+    measuring = three.model_copy(update={"set": ["attention.sections=9"]})
+    merged = merge_cells(measuring, [*measuring.rows])
+    assert by_stage(merged)["attention"] == 3
+    assert [name for name in merged.nodes[-1].inputs if name.startswith("attention")] == [
         "attention_0",
         "attention_2",
         "attention_4",
     ]
-    assert "attention (coCondenser, seed 1)" in [node.name for node in found.nodes]
+    assert "attention (coCondenser, seed 1)" in [node.name for node in merged.nodes]
 
 
 def test_a_row_continues_from_another_rows_model(tmp_path: Path) -> None:
     text = ROWS.replace("  Condenser continued: null\n", "").replace("seeds: [1, 2]", "seeds: [1]")
     ablation = own(tmp_path, text)
-    found = merge_cells(ablation, [*ablation.rows])
-    nodes = {node.name: node for node in found.nodes}
+    merged = merge_cells(ablation, [*ablation.rows])
+    nodes = {node.name: node for node in merged.nodes}
     continued = nodes["condenser (Condenser continued)"]
     assert continued.inputs["start"] is nodes["condenser (Condenser)"]
     assert continued.config.continued
-    assert by_stage(found)["initial"] == 1
-    # Alone it still needs the row that it continues, and nothing of that row's fine-tuning.
+    assert by_stage(merged)["initial"] == 1
+    # Alone it still needs the model of the row that it continues, but not that row's fine-tuning.
     alone = merge_cells(
         apply_choice(ablation, Choice(reference="Condenser continued", rows=["Condenser continued"]))[0],
         ["Condenser continued"],
@@ -238,14 +238,14 @@ def test_a_row_continues_from_another_rows_model(tmp_path: Path) -> None:
     assert len({node.name for node in alone.nodes}) == len(alone.nodes)
 
 
-def test_what_a_row_trains_on_is_there_before_the_row_that_it_continues_from_is_trained(tmp_path: Path) -> None:
-    """The checks look at it once there is an initial model."""
+def test_the_texts_of_a_row_are_built_before_the_row_that_it_continues_is_trained(tmp_path: Path) -> None:
+    """The checks read the texts as soon as the initial model is built."""
     general = "set: ['pretraining={reader: beir, folder: general, document_key: doc, metadata: []}']\n"
     ablation = own(tmp_path, ROWS.replace("  Condenser continued: null\n", "") + general)
     row = "Condenser continued"
     names = [node.name for node in merge_cells(*apply_choice(ablation, Choice(reference=row, rows=[row]))).nodes]
     assert names.index("tokens") < names.index("initial") < names.index("condenser (Condenser)")
-    # Of a row with a text of its own too.
+    # The same holds for a row with its own text.
     other = "['pretraining={reader: beir, folder: other, document_key: doc, metadata: []}']"
     text = ROWS.replace("Condenser continued: null", f"{row}: {{start: Condenser, set: {other}}}")
     names = [
@@ -254,17 +254,17 @@ def test_what_a_row_trains_on_is_there_before_the_row_that_it_continues_from_is_
     assert names.index("tokens-pretraining") < names.index("condenser (Condenser)")
 
 
-def test_the_plan_counts_what_a_row_saves(three: Ablation, tmp_path: Path) -> None:
-    rows, steps = plan_rows(Store(tmp_path / "store"), found := merge_cells(three, [*three.rows]), "tiny")
+def test_the_plan_counts_the_stages_that_a_row_shares(three: Ablation, tmp_path: Path) -> None:
+    rows, steps = plan_rows(Store(tmp_path / "store"), merged := merge_cells(three, [*three.rows]), "tiny")
     cell = 5 + 3 + 1 + 3 + 1  # ingest to initial; pre-trained: encode, index, search; stage 1 and its three; evaluate
     assert [row.row for row in rows] == ["Condenser", "coCondenser", "contrastive only", "table"]
     assert [row.stages for row in rows] == [2 * (cell + 1), 2 * (cell + 2), 2 * (cell + 2), 1]
-    # The second seed shares all but stage 1, its three and evaluate; the next rows condenser and what is before it too.
+    # The second seed shares all but stage 1, its three and evaluate. The next rows also share condenser and all before.
     assert [row.shared for row in rows] == [cell + 1 - 5, 6 + cell + 2 - 5, 6 + cell + 2 - 5, 0]
     assert all(row.stages == row.shared + row.reused + row.to_build for row in rows)
     whole = total(rows)
-    assert (whole.cells, whole.to_build, len(steps)) == (6, len(found.nodes), len(found.nodes))
-    assert (whole.seconds, whole.unknown) == (None, len(found.nodes))
+    assert (whole.cells, whole.to_build, len(steps)) == (6, len(merged.nodes), len(merged.nodes))
+    assert (whole.seconds, whole.unknown) == (None, len(merged.nodes))
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
@@ -272,9 +272,9 @@ def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest
     monkeypatch.setenv("COLUMNS", str(width))
     rows = [RowPlan(label, 12, 1_142, 1_031, 0, 111, 15_700, 3) for label in ("BERT", "Condenser continued", "table")]
     console = Console()
-    with console.capture() as shown:
+    with console.capture() as output:
         print_whole(plan_table(rows, total(rows)), console)
-    lines = [line.rstrip() for line in shown.get().splitlines()]
+    lines = [line.rstrip() for line in output.get().splitlines()]
     whole = ["12", "1,142", "1,031", "0", "111", "4", "h", "22", "min", "+", "?"]
     assert [line.split()[-len(whole) :] for line in lines if line.startswith(("BERT", "Condenser"))] == [whole] * 2
     assert lines[-1].endswith("13 h 05 min + ?")
@@ -342,16 +342,16 @@ def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest
     ],
 )
 def test_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message) as told:
+    with pytest.raises(InputError, match=message) as error:
         own(tmp_path, ROWS + text)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
-def test_the_field_names_of_measures_are_understood(tmp_path: Path) -> None:
+def test_the_common_names_of_measures_are_understood(tmp_path: Path) -> None:
     assert own(tmp_path, ROWS + "measures: [MRR@10, R@100]\n").measures == ["RR@10", "R@100"]
 
 
-def test_settings_of_sizes_that_are_extended_may_go_without_cells(tmp_path: Path) -> None:
+def test_inherited_settings_of_a_size_may_have_no_cells(tmp_path: Path) -> None:
     assert own(tmp_path, "extends: low-data\nsizes: [1000]\n").by_size.keys() == {1000, 10000}
 
 
@@ -363,7 +363,7 @@ def test_a_setting_of_an_extended_file_is_reported_with_both_files(tmp_path: Pat
         own(tmp_path, "extends: notes.yaml\nrecipe: tiny\n")
 
 
-def test_other_files_that_are_wrong(tmp_path: Path) -> None:
+def test_other_mistakes_in_a_file_are_reported(tmp_path: Path) -> None:
     for text, message in (
         ("extends: standard\n", r"standard\.yaml|own\.yaml: recipe: .* is missing"),
         ("extends: standrd\n", r"own\.yaml:1: no ablation 'standrd'"),

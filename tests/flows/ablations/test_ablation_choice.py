@@ -1,4 +1,4 @@
-"""What of an ablation is chosen on the command line."""
+"""The choices of an ablation on the command line."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,8 @@ from flows.ablations.shared_nodes import merge_cells
 from pipeline.errors import InputError
 
 
-def test_a_setting_that_every_cell_takes_back_is_refused(tmp_path: Path) -> None:
-    """Else it would go without a word."""
+def test_a_setting_that_every_cell_overwrites_is_refused(tmp_path: Path) -> None:
+    """Otherwise it would be ignored without a message."""
     ablation = own(tmp_path, ROWS.replace("  BERT: null", "  BERT: [condenser.budget=4 steps, stage1.epochs=2]"))
     rows = Choice(set=["condenser.budget=9 steps"], rows=["BERT"], reference="BERT")
     with pytest.raises(
@@ -26,29 +26,29 @@ def test_a_setting_that_every_cell_takes_back_is_refused(tmp_path: Path) -> None
     more = apply_choice(ablation, replace(rows, set=["condenser={budget: 9 steps, mask_fraction: 0.3}"]))
     assert [cell.recipe.condenser.mask_fraction for cell in cells(more[0], ["BERT"])] == [0.3, 0.3]
     others = apply_choice(ablation, Choice(set=["condenser.budget=9 steps"]))
-    told = "--set condenser.budget=9 steps: changes nothing in BERT, whose row or size sets it"
-    assert overwritten_settings(*others, ["condenser.budget=9 steps", "stage2.epochs=1"]) == [told]
+    message = "--set condenser.budget=9 steps: changes nothing in BERT, whose row or size sets it"
+    assert overwritten_settings(*others, ["condenser.budget=9 steps", "stage2.epochs=1"]) == [message]
     assert {cell.recipe.condenser.budget for cell in cells(*others)} == {"4 steps", "9 steps"}
     sized = ablation.model_copy(update={"by_size": {10: ["stage1.epochs=3"]}, "sizes": [10, None]})
     with pytest.raises(InputError, match=r"stage1\.epochs=9: changes nothing"):
         apply_choice(sized, Choice(set=["stage1.epochs=9"], sizes=[10]))
     both = cells(*apply_choice(sized, Choice(set=["stage1.epochs=9"], rows=["Condenser"], reference="Condenser")))
     assert {(cell.size, cell.recipe.stage1.epochs) for cell in both} == {(10, 3), (None, 9)}
-    (told,) = overwritten_settings(sized, ["Condenser", "BERT"], ["stage1.epochs=9"])
-    assert "nothing in Condenser (10), BERT (10), BERT (all), whose" in told
+    (message,) = overwritten_settings(sized, ["Condenser", "BERT"], ["stage1.epochs=9"])
+    assert "nothing in Condenser (10), BERT (10), BERT (all), whose" in message
 
 
 def test_a_setting_inside_a_section_that_a_row_replaces_is_reported() -> None:
     row, setting = "Condenser continued", "pretraining.parts=[{reader: beir, folder: mine}]"
     rows = ["Condenser", row]
-    (told,) = overwritten_settings(load("ladder-pydocs"), rows, [setting])
-    assert f"changes nothing in {row}, whose row" in told
-    (told,) = overwritten_settings(load("ladder-pydocs"), rows, ["pretraining=null"])
-    assert row in told
+    (message,) = overwritten_settings(load("ladder-pydocs"), rows, [setting])
+    assert f"changes nothing in {row}, whose row" in message
+    (message,) = overwritten_settings(load("ladder-pydocs"), rows, ["pretraining=null"])
+    assert row in message
     assert overwritten_settings(load("ladder-pydocs"), rows, ["pretrainings.parts=[]"]) == []
 
 
-def test_choices_that_are_wrong(three: Ablation) -> None:
+def test_wrong_choices_are_reported(three: Ablation) -> None:
     for choice, message in (
         ({"rows": ["coCondensr"]}, r"no row 'coCondensr' \(did you mean coCondenser"),
         ({"rows": ["Condenser"]}, "the reference coCondenser is not among the rows"),

@@ -31,17 +31,17 @@ def test_sizes_are_compared_with_questions_not_with_judgements(tmp_path: Path) -
     judged = [("train", "q0", "p0", 1), ("train", "q0", "p1", 1), ("train", "q1", "p0", 1), ("train", "q2", "p0", 0)]
     questions = [(name, "train", "question") for name in ("q0", "q1", "q2")]
     passages = [(f"p{n}", f"p{n}", "", "text") for n in range(2)]
-    made = write_collection(tmp_path / "collection", passages, questions, judged)
-    ingest = Ref("ingest", "key", "digest", "digest", made, {"train_relevant": 3})
+    folder = write_collection(tmp_path / "collection", passages, questions, judged)
+    ingest = Ref("ingest", "key", "digest", "digest", folder, {"train_relevant": 3})
     check_sizes(ingest, needs(2))
     with pytest.raises(InputError, match="sizes: 3 training questions, but the collection has 2;"):
         check_sizes(ingest, needs(3))
 
 
-def test_measures_that_no_question_has_are_reported_before_training(tmp_path: Path) -> None:
+def test_measures_that_fit_no_question_are_reported_before_training(tmp_path: Path) -> None:
     judged = [("dev", "q0", "p0", 1)]
-    made = write_collection(tmp_path / "collection", [("p0", "p0", "", "text")], [("q0", "dev", "question")], judged)
-    ingest = Ref("ingest", "key", "digest", "digest", made, {})
+    folder = write_collection(tmp_path / "collection", [("p0", "p0", "", "text")], [("q0", "dev", "question")], judged)
+    ingest = Ref("ingest", "key", "digest", "digest", folder, {})
 
     def check(*measures: str) -> None:
         check_measures(ingest, measures, relevance=1)
@@ -53,7 +53,7 @@ def test_measures_that_no_question_has_are_reported_before_training(tmp_path: Pa
 
 @pytest.fixture
 def cells(monkeypatch: pytest.MonkeyPatch) -> SharedNodes:
-    """Two rows, of whose artifacts there are none to check."""
+    """Two rows. Their artifacts are not checked."""
     monkeypatch.setattr(flow, "get_run_logger", lambda: logging.getLogger("ablation"))
     monkeypatch.setattr(run_nodes, "check_later_nodes", lambda *_: None)
     monkeypatch.setattr(flow, "training_questions", lambda _: 9)
@@ -62,17 +62,17 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> SharedNodes:
     return merge_cells(tiny, [*tiny.rows])
 
 
-def ended(cells: SharedNodes, folder: Path) -> tuple[dict[str, Ref], dict[str, str]]:
-    """The artifacts of an ablation and what failed, without tasks."""
-    shown: list[Done] = []
-    run_nodes.run_graph(run_of(Store(folder), cells.nodes, continues=True), partial(leave_out, cells), shown.append)
-    return shown[0].refs, shown[0].failed
+def run_without_tasks(cells: SharedNodes, folder: Path) -> tuple[dict[str, Ref], dict[str, str]]:
+    """The artifacts of an ablation and its failures. No Prefect task runs."""
+    done: list[Done] = []
+    run_nodes.run_graph(run_of(Store(folder), cells.nodes, continues=True), partial(leave_out, cells), done.append)
+    return done[0].refs, done[0].failed
 
 
 @pytest.mark.parametrize(
     "error", [RuntimeError("no"), InputError("no"), StoreError("no"), OSError("no"), KeyError("a")]
 )
-def test_whatever_fails_in_a_cell_stops_no_other(
+def test_a_failure_in_a_cell_does_not_stop_the_others(
     cells: SharedNodes, error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def build(order: Order, inputs: Mapping[str, Ref | None]) -> Ref:
@@ -81,14 +81,14 @@ def test_whatever_fails_in_a_cell_stops_no_other(
         return built(order, inputs)
 
     without_prefect(monkeypatch, build)
-    refs, failed = ended(cells, tmp_path)
+    refs, failed = run_without_tasks(cells, tmp_path)
     assert failed.keys() == {"stage1 (initialisation only)"}
     assert "evaluate (coCondenser)" in refs
     assert not [name for name in refs if "stage1 (initialisation" in name or name == "ablation"]
     assert "1 of 2 cells are measured" in failures(cells, refs, failed)
 
 
-def test_a_row_that_cannot_fit_stops_no_other(
+def test_a_row_that_does_not_fit_does_not_stop_the_others(
     cells: SharedNodes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def unfit(name: str, refs: Mapping[str, Ref], new: list[Node]) -> None:
@@ -97,7 +97,7 @@ def test_a_row_that_cannot_fit_stops_no_other(
 
     monkeypatch.setattr(run_nodes, "check_later_nodes", unfit)
     without_prefect(monkeypatch)
-    refs, failed = ended(cells, tmp_path)
+    refs, failed = run_without_tasks(cells, tmp_path)
     assert failed == {"row coCondenser": "too long"}
     assert "evaluate (initialisation only)" in refs
     assert not refs.keys() & {"condenser", "cocondenser", "evaluate (coCondenser)", "ablation"}
@@ -113,5 +113,5 @@ def test_a_row_that_does_not_fit_the_collection_is_reported_before_any_training(
     monkeypatch.setattr(run_nodes, "check_later_nodes", unfit)
     recorded = without_prefect(monkeypatch)
     with pytest.raises(InputError, match=r"^row initialisation only: no negatives$"):
-        ended(cells, tmp_path)
+        run_without_tasks(cells, tmp_path)
     assert recorded.keys() == {"ingest"}

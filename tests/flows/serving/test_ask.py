@@ -1,4 +1,4 @@
-"""Answers are those of the whole ranking: within a filter, by document, alone or among other questions."""
+"""Answers equal those of the whole ranking: within a filter, by document, alone or among other questions."""
 
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ def vector(text: str) -> np.ndarray:
 
 
 class Encoder:
-    """Each question has its own made-up vector; one of white space has none."""
+    """Each question has its own random vector; one of white space has none."""
 
     encoder = SimpleNamespace(dimension=4)
 
@@ -62,7 +62,7 @@ def run(corpus, tmp_path_factory) -> Iterator[Session]:
     passages, vectors_ND = corpus
     store = make_store(tmp_path_factory.mktemp("asking") / "store", passages, "word1", vectors_ND, depth=DEPTH)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.dense.question_encoder.question_encoder", lambda *given: Encoder())
+        patch.setattr("pipeline.dense.question_encoder.question_encoder", lambda *_: Encoder())
         engine = newest_engine(store, None)
         with open_session(engine, engine.ways(), often=True) as run:
             yield run
@@ -72,15 +72,15 @@ def run(corpus, tmp_path_factory) -> Iterator[Session]:
 def whole(run, corpus) -> dict[tuple[str, str], list[tuple[int, float]]]:
     """{(question, dense or bm25): its whole ranking as (row, score)}, by score, then row."""
     _, vectors_ND = corpus
-    found = {}
+    rankings = {}
     with Searcher(run.bm25.artifact) as searcher:
         for text in QUESTIONS:
             exact = vectors_ND.astype(np.float64) @ vector(text).astype(np.float64)
             scores = {"dense": [*enumerate(exact.astype(np.float32).tolist())]}
             scores["bm25"] = [(int(passage_id[1:]), score) for passage_id, score in hits_of(searcher, text, 300)]
             for way, rows in scores.items():
-                found[text, way] = sorted(rows, key=lambda one: (-one[1], one[0]))
-    return found
+                rankings[text, way] = sorted(rows, key=lambda one: (-one[1], one[0]))
+    return rankings
 
 
 MASKS = {
@@ -115,14 +115,14 @@ def expected(corpus, whole, text: str, by: By, where: str | None, k: int) -> lis
     if by != "fusion":
         return documents(whole[text, by])
     depth, listed = DEPTH, dict[int, float]()
-    while True:  # a filter goes as deep as it must, and what it finds there follows
+    while True:  # a filter searches deeper when needed, and appends what it finds there
         first, second = ({str(row): s for row, s in whole[text, way][:depth]} for way in ("bm25", "dense"))
         joined = fuse_lists(first, second, Choice("reciprocal_rank", 0.9), 60)
         for row, score in sorted(((int(row), score) for row, score in joined), key=lambda one: (-one[1], one[0])):
             listed.setdefault(row, score)
-        found = documents([*listed.items()])
-        if len(found) == k or where is None or depth >= len(passages):
-            return found
+        answers = documents([*listed.items()])
+        if len(answers) == k or where is None or depth >= len(passages):
+            return answers
         depth *= 4
 
 
@@ -137,16 +137,16 @@ EVERY = [
 
 @pytest.mark.parametrize("by", ["dense", "bm25", "fusion"])
 @pytest.mark.parametrize("where", MASKS)
-def test_answers_are_those_of_the_whole_ranking_filtered_afterwards(by, where, run, corpus, whole) -> None:
+def test_answers_equal_those_of_the_whole_ranking_filtered_afterwards(by, where, run, corpus, whole) -> None:
     questions = [question for question in EVERY if question.by == by and question.where == where]
     for question, answers in zip(questions, ask(run, questions), strict=True):
-        wanted = expected(corpus, whole, question.text, by, where, question.k)
-        assert [answer.passage_id for answer in answers] == [passage_id for passage_id, _ in wanted], question
-        assert [answer.score for answer in answers] == pytest.approx([score for _, score in wanted], rel=1e-6)
-        assert [answer.rank for answer in answers] == [*range(1, len(wanted) + 1)]
+        expected_answers = expected(corpus, whole, question.text, by, where, question.k)
+        assert [answer.passage_id for answer in answers] == [passage_id for passage_id, _ in expected_answers], question
+        assert [answer.score for answer in answers] == pytest.approx([score for _, score in expected_answers], rel=1e-6)
+        assert [answer.rank for answer in answers] == [*range(1, len(expected_answers) + 1)]
 
 
-def test_what_a_rare_filter_leaves_is_found_beyond_the_deepest_lists(run, whole, monkeypatch) -> None:
+def test_passages_of_a_rare_filter_are_found_beyond_the_deepest_lists(run, whole, monkeypatch) -> None:
     monkeypatch.setattr("flows.serving.ask.DEEPEST", 1)
     (few,) = ask(run, [Question(QUESTIONS[1], 8, "fusion", "few")])
     first, second = (
@@ -161,11 +161,11 @@ def test_what_a_rare_filter_leaves_is_found_beyond_the_deepest_lists(run, whole,
 def test_a_filtered_fusion_is_the_fusion_filtered_for_any_number_of_hits(where, run) -> None:
     (every,) = ask(run, [Question(QUESTIONS[2], 300, "fusion")])
     kept = [(a.passage_id, a.score) for a in every if MASKS[where][int(a.passage_id[1:])]]
-    found = {k: ask(run, [Question(QUESTIONS[2], k, "fusion", where)])[0] for k in (1, 3, 8, 40, 300)}
-    longest = [(a.passage_id, a.score) for a in found[300]]
+    answers_by_k = {k: ask(run, [Question(QUESTIONS[2], k, "fusion", where)])[0] for k in (1, 3, 8, 40, 300)}
+    longest = [(a.passage_id, a.score) for a in answers_by_k[300]]
     assert len(kept) < len(longest)
-    assert [one for one in longest if one in kept] == kept  # another passage of a document may stand between them
-    for k, answers in found.items():
+    assert [one for one in longest if one in kept] == kept  # another passage of a document may be between them
+    for k, answers in answers_by_k.items():
         assert [(a.passage_id, a.score) for a in answers] == longest[:k]
 
 
@@ -184,17 +184,17 @@ def test_a_question_is_answered_alone_as_among_others(run) -> None:
     assert ask(run, EVERY[::-1]) == together[::-1]
 
 
-def test_one_that_cannot_be_answered_leaves_the_others_alone(run) -> None:
-    given = [("\x07", None), ("\x07\u200c", None), ("word1", "nope"), ("word1", None)]
-    nothing, joiner, unknown, found = ask(run, [Question(text, 2, "fusion", where) for text, where in given])
+def test_a_question_that_cannot_be_answered_does_not_change_the_others(run) -> None:
+    questions = [("\x07", None), ("\x07\u200c", None), ("word1", "nope"), ("word1", None)]
+    nothing, joiner, unknown, answers = ask(run, [Question(text, 2, "fusion", where) for text, where in questions])
     assert str(nothing) == r"question '\x07': no token to search for"
     assert str(joiner) == "question '\\x07\u200c': no token to search for"
     assert str(unknown) == "where: no column in 'nope'"
-    assert found == ask(run, [Question("word1", 2, "fusion")])[0]
+    assert answers == ask(run, [Question("word1", 2, "fusion")])[0]
     assert ask(run, []) == []
 
 
-def test_bm25_that_died_says_so_once_and_is_started_again(run) -> None:
+def test_bm25_that_died_is_reported_once_and_started_again(run) -> None:
     before = ask(run, [Question("word3", 3, "bm25"), Question("word3", 3, "dense")])
     run.bm25.searcher._child.kill()
     failed, dense = ask(run, [Question("word3", 3, "bm25"), Question("word3", 3, "dense")])
@@ -209,18 +209,18 @@ def test_a_question_of_the_collection_is_shown_with_its_passage(run, corpus) -> 
     assert {answer.question for answer in answers if answer.passage_id != "p0"} == {""}
 
 
-def test_best_passages_look_on_until_there_are_enough_documents() -> None:
+def test_best_passages_continue_until_there_are_enough_documents() -> None:
     documents = np.array([0] * 50 + [1] * 50 + [2, 0, 3])
-    looked_at = []
+    depths = []
 
-    def of(rows_K: np.ndarray) -> np.ndarray:
-        looked_at.append(len(rows_K))
+    def documents_of(rows_K: np.ndarray) -> np.ndarray:
+        depths.append(len(rows_K))
         return documents[rows_K]
 
-    assert best_passages(np.arange(103), 3, of).tolist() == [0, 50, 100]
-    assert looked_at == [15, 60, 103]
-    assert best_passages(np.arange(103), 9, of).tolist() == [0, 50, 100, 102]
-    assert best_passages(np.zeros(0, int), 3, of).tolist() == []
+    assert best_passages(np.arange(103), 3, documents_of).tolist() == [0, 50, 100]
+    assert depths == [15, 60, 103]
+    assert best_passages(np.arange(103), 9, documents_of).tolist() == [0, 50, 100, 102]
+    assert best_passages(np.zeros(0, int), 3, documents_of).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -232,10 +232,10 @@ def test_best_passages_look_on_until_there_are_enough_documents() -> None:
         (Question("x", 301, "dense"), "k is 301, but the collection has 300 passages"),
     ],
 )
-def test_invalid_questions(question, line, run) -> None:
+def test_invalid_questions_are_refused(question, line, run) -> None:
     with pytest.raises(InputError, match=line):
         check_question(run, question)
 
 
-def test_a_question_is_mended(run) -> None:
+def test_a_question_is_cleaned(run) -> None:
     assert check_question(run, Question("\udcff x", 300, "bm25", "  ")) == Question("? x", 300, "bm25", None)

@@ -1,4 +1,4 @@
-"""A finished run with a file missing or damaged: search and its server say in one line which, and what to do."""
+"""A finished run with a missing or damaged file: search and its server name it and the fix in one line."""
 
 import hashlib
 import os
@@ -77,21 +77,21 @@ def copy(whole: Path, tmp_path: Path) -> Store:
 
 
 def line_of_search(store: Store) -> str:
-    ended = CliRunner().invoke(app, ["search", "merge lists", "--store", str(store.root)])
-    assert isinstance(ended.exception, InputError | StoreError), ended.exception
-    assert "\n" not in str(ended.exception)
-    return str(ended.exception)
+    result = CliRunner().invoke(app, ["search", "merge lists", "--store", str(store.root)])
+    assert isinstance(result.exception, InputError | StoreError), result.exception
+    assert "\n" not in str(result.exception)
+    return str(result.exception)
 
 
-def test_the_whole_one_answers(copy: Store) -> None:
-    ended = CliRunner().invoke(app, ["search", "merge lists", "--store", str(copy.root)])
-    assert ended.exit_code == 0, ended.exception
-    assert "one, dense + BM25" in ended.stdout
+def test_an_undamaged_run_answers(copy: Store) -> None:
+    result = CliRunner().invoke(app, ["search", "merge lists", "--store", str(copy.root)])
+    assert result.exit_code == 0, result.exception
+    assert "one, dense + BM25" in result.stdout
 
 
 @pytest.mark.parametrize("damage", ["gone", *DAMAGE])
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_an_artifact(copy: Store, name: str, damage: str) -> None:
+def test_a_missing_or_damaged_file_of_an_artifact_is_reported(copy: Store, name: str, damage: str) -> None:
     path = file(copy, name)
     before = path.read_bytes()
     if damage == "gone":
@@ -100,7 +100,7 @@ def test_a_file_of_an_artifact(copy: Store, name: str, damage: str) -> None:
         path.write_bytes(DAMAGE[damage](before))
     line = line_of_search(copy)
     node, _, inner = name.partition("/")
-    if name == "evaluate/metrics.json":  # says which of the others are read
+    if name == "evaluate/metrics.json":  # it says which of the other files are read
         assert line.startswith(f"{path}: ")
     else:
         now = "is missing" if damage == "gone" else f"has {path.stat().st_size} bytes, not {len(before)}"
@@ -108,7 +108,7 @@ def test_a_file_of_an_artifact(copy: Store, name: str, damage: str) -> None:
     assert "; `cocondenser artifacts verify` sets what is damaged aside, and `cocondenser run " in line
 
 
-def test_a_flipped_bit_of_any_file(copy: Store) -> None:
+def test_a_flipped_bit_of_any_file_is_reported(copy: Store) -> None:
     """Tables, weights, JSON, the run, Lucene's index and FAISS's: each is named by the search, and then by verify."""
     draws, [run] = random.Random(0), runs(copy)
     kinds = set()
@@ -127,7 +127,7 @@ def test_a_flipped_bit_of_any_file(copy: Store) -> None:
 
 
 def verify_lines(store: Store, folder: Path) -> list[str]:
-    """What `verify` says of an object, which stays where it is."""
+    """What `verify` reports of an object, which stays in its place."""
     problem = store.inspect(folder.name, deep=True)
     return [problem] if problem else []
 
@@ -140,7 +140,7 @@ def test_the_server_refuses_a_flipped_bit(copy: Store, name: str) -> None:
         open_session(engine, engine.ways(), often=True).__enter__()
 
 
-def test_a_flipped_digit_of_a_measure(copy: Store) -> None:
+def test_a_flipped_digit_of_a_measure_is_reported(copy: Store) -> None:
     path = file(copy, "evaluate/metrics.json")
     text = path.read_text()
     figure = re.search(r"0\.\d\d", text)
@@ -158,8 +158,8 @@ def test_a_flipped_digit_of_a_measure(copy: Store) -> None:
         ("per_query.parquet", Path.unlink, "per_query.parquet is missing"),
     ],
 )
-def test_an_evaluation_that_is_to_be_compared(copy: Store, inner: str, damage: Any, problem: str) -> None:
-    """Whatever file of it: a lost manifest says nothing of the others."""
+def test_a_damaged_evaluation_is_not_compared(copy: Store, inner: str, damage: Any, problem: str) -> None:
+    """Any of its files may be damaged: without the manifest nothing is known about the others."""
     assert evaluated.find_evaluated(copy, "one").run.name == "one"
     damage(file(copy, f"evaluate/{inner}"))
     with pytest.raises(InputError, match=rf"evaluate \(objects/\w+\): {problem}; `cocondenser artifacts verify`"):
@@ -167,11 +167,11 @@ def test_an_evaluation_that_is_to_be_compared(copy: Store, inner: str, damage: A
 
 
 @pytest.mark.parametrize("lost", [["stage1"], ["ingest", "index-stage1", "bm25"], ["evaluate"]])
-def test_artifacts_that_are_gone(copy: Store, lost: list[str]) -> None:
+def test_missing_artifacts_are_reported(copy: Store, lost: list[str]) -> None:
     for node in lost:
         shutil.rmtree(artifact(copy, node))
-    makes = f"`cocondenser run one` builds {'it' if len(lost) == 1 else 'them'} again"
-    assert line_of_search(copy) == f"{copy.root}: the run of one has lost {', '.join(lost)}; {makes}"
+    hint = f"`cocondenser run one` builds {'it' if len(lost) == 1 else 'them'} again"
+    assert line_of_search(copy) == f"{copy.root}: the run of one has lost {', '.join(lost)}; {hint}"
 
 
 def test_an_older_run_answers_for_one_that_has_lost_an_artifact(copy: Store) -> None:
@@ -183,7 +183,7 @@ def test_an_older_run_answers_for_one_that_has_lost_an_artifact(copy: Store) -> 
         newest_engine(copy, "two")
 
 
-def test_what_a_run_never_had_is_not_lost(copy: Store) -> None:
+def test_a_node_that_a_run_never_had_is_not_reported_as_lost(copy: Store) -> None:
     [run] = runs(copy)
     record_run(copy, "two", {node: ref for node, ref in run.nodes.items() if node != "bm25"}, run.details)
     with pytest.raises(InputError, match="no finished run of two to search in"):
@@ -191,7 +191,7 @@ def test_what_a_run_never_had_is_not_lost(copy: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["ingest/queries.parquet", "ingest/passages.parquet", "bm25/bm25.json"])
-def test_the_server_says_it_too(copy: Store, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_reports_an_unreadable_file(copy: Store, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "check_whole", lambda *_: None)
     file(copy, name).write_bytes(b"noise")
     engine = newest_engine(copy, None)
@@ -200,7 +200,7 @@ def test_the_server_says_it_too(copy: Store, name: str, monkeypatch: pytest.Monk
         open_session(engine, engine.ways(), often=True).__enter__()
 
 
-def test_a_server_by_dense_goes_without_a_damaged_first_stage(copy: Store) -> None:
+def test_a_dense_server_works_without_a_damaged_first_stage(copy: Store) -> None:
     file(copy, "bm25/bm25.json").write_bytes(b"noise")
     engine = newest_engine(copy, None, "dense")
     with open_session(engine, engine.ways(), often=True) as run:
@@ -208,7 +208,7 @@ def test_a_server_by_dense_goes_without_a_damaged_first_stage(copy: Store) -> No
         assert "bm25.json has 5 bytes" in run.problems["bm25"]
 
 
-def test_a_folder_of_lucenes_that_is_gone(copy: Store) -> None:
+def test_a_missing_folder_of_lucene_is_reported(copy: Store) -> None:
     shutil.rmtree(file(copy, "bm25/index"))
     line = line_of_search(copy)
     assert "bm25 (objects/" in line
@@ -216,7 +216,7 @@ def test_a_folder_of_lucenes_that_is_gone(copy: Store) -> None:
     assert " is missing; `cocondenser artifacts verify`" in line
 
 
-def test_a_changed_byte_of_lucenes_index(copy: Store) -> None:
+def test_a_changed_byte_of_lucenes_index_is_reported(copy: Store) -> None:
     """It would change a score: Lucene itself checks its checksums only on request."""
     [lengths] = file(copy, "bm25/index").glob("*.nvd")
     flip(lengths, random.Random(2))
@@ -245,7 +245,7 @@ def test_every_file_is_hashed_once(copy: Store, monkeypatch: pytest.MonkeyPatch)
         assert {node: {hashed[path] for path in paths}} == {node: {1}}
 
 
-def test_an_index_of_before_index_json(copy: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_without_index_json_is_reported(copy: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "check_whole", lambda *_: None)
     file(copy, "index-stage1/index.json").unlink()
     engine = newest_engine(copy, None)
@@ -254,8 +254,8 @@ def test_an_index_of_before_index_json(copy: Store, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"{\xff"])
-def test_a_record_of_a_run(copy: Store, content: bytes) -> None:
-    """It may be of the requested run: an older run must not answer instead without a message."""
+def test_an_unreadable_record_of_a_run_is_reported(copy: Store, content: bytes) -> None:
+    """It may be the record of the requested run: an older run must not answer instead without a message."""
     [run] = runs(copy)
     path = record_run(copy, "two", run.nodes, run.details)
     path.write_bytes(content)
@@ -265,25 +265,25 @@ def test_a_record_of_a_run(copy: Store, content: bytes) -> None:
     assert newest_engine(copy, None).run.name == "one"
 
 
-def test_a_record_of_another_recipe_than_the_requested_one(copy: Store) -> None:
+def test_an_unreadable_record_of_another_recipe_is_ignored(copy: Store) -> None:
     (copy.runs / "21000101T000000.000000Z-another-one.json").write_bytes(b"")
     assert newest_engine(copy, "one").run.name == "one"
     with pytest.raises(StoreError, match=r"another-one\.json: not a readable record of a run"):
         newest_engine(copy, "another-one")
 
 
-def test_a_record_that_is_removed_meanwhile(copy: Store) -> None:
+def test_a_record_that_is_removed_meanwhile_is_skipped(copy: Store) -> None:
     [run] = runs(copy)
     newer = record_run(copy, "two", run.nodes, run.details)
     older = copy.runs / "20010101T000000.000000Z-old.json"
     older.write_bytes(b"")
-    found = readable_runs(copy)
-    assert next(found).name == "two"
+    readable = readable_runs(copy)
+    assert next(readable).name == "two"
     older.unlink()
     newer.unlink()
-    assert [one.name for one in found] == ["one"]
+    assert [record.name for record in readable] == ["one"]
 
 
-def test_a_record_older_than_the_run_that_answers(copy: Store) -> None:
+def test_an_unreadable_record_older_than_the_run_that_answers_is_ignored(copy: Store) -> None:
     (copy.runs / "20010101T000000.000000Z-old.json").write_bytes(b"")
     assert newest_engine(copy, None).run.name == "one"

@@ -28,32 +28,34 @@ def lexical(request, tmp_path_factory) -> Iterator[BM25Retriever]:
     ids = [f"é{n}" for n in RNG.permutation(N)]
     passages = [(i, i, "", " ".join(RNG.choice(WORDS, RNG.integers(1, 6)))) for i in ids]
     collection = write_collection(folder / "collection", passages, [("q", "dev", "word1")], [("dev", "q", ids[0], 1)])
-    given = folder / "weights.jsonl"
+    weights_file = folder / "weights.jsonl"
     weights = {i: {word: int(RNG.integers(1, 9)) for word in text.split()} for i, *_, text in passages}
     lines = [json.dumps({"id": i, "vector": vector}) for i, vector in weights.items()]
-    given.write_text("\n".join(lines))
+    weights_file.write_text("\n".join(lines))
     out = folder / "out"
-    build(collection, out, CONFIG.model_copy(update={"passages": given if request.param == "weights" else None}))
+    build(collection, out, CONFIG.model_copy(update={"passages": weights_file if request.param == "weights" else None}))
     lexical = BM25Retriever(out, in_parquet(collection), Searcher(out))
     yield lexical
     lexical.close()
 
 
 @pytest.fixture
-def told(lexical, monkeypatch) -> dict[str, list]:
-    """What Lucene receives: the k of every search, the sizes of filters sent, the numbers of filters dropped."""
-    told: dict[str, list] = {"k": [], "sent": [], "dropped": []}
+def calls(lexical, monkeypatch) -> dict[str, list]:
+    """The calls to Lucene: the k of every search, the sizes of filters sent, the numbers of filters dropped."""
+    calls: dict[str, list] = {"k": [], "sent": [], "dropped": []}
     hits, keep, drop = Searcher.hits, Searcher.keep, Searcher.drop
-    monkeypatch.setattr(Searcher, "hits", lambda s, asked: told["k"].extend(k for _, k, _ in asked) or hits(s, asked))
-    monkeypatch.setattr(Searcher, "keep", lambda s, ids: told["sent"].append(len(ids)) or keep(s, ids))
-    monkeypatch.setattr(Searcher, "drop", lambda s, number: told["dropped"].append(number) or drop(s, number))
-    return told
+    monkeypatch.setattr(
+        Searcher, "hits", lambda s, searches: calls["k"].extend(k for _, k, _ in searches) or hits(s, searches)
+    )
+    monkeypatch.setattr(Searcher, "keep", lambda s, ids: calls["sent"].append(len(ids)) or keep(s, ids))
+    monkeypatch.setattr(Searcher, "drop", lambda s, number: calls["dropped"].append(number) or drop(s, number))
+    return calls
 
 
-def by(lexical: BM25Retriever, rare: float, asked: list) -> list[Ranking]:
+def top_with(lexical: BM25Retriever, rare: float, searches: list) -> list[Ranking]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flows.serving.rankings.RARE", rare)
-        return lexical.top(asked)
+        return lexical.top(searches)
 
 
 def equal(one: list[Ranking], other: list[Ranking]) -> bool:
@@ -65,57 +67,57 @@ def test_a_filter_in_lucene_gives_the_whole_ranking_filtered(share, lexical) -> 
     mask = SHARES[share]
     whole = lexical.top([(text, N, None) for text in TEXTS])
     for depth in (1, 3, 40, N):
-        asked = [(text, depth, mask) for text in TEXTS]
+        searches = [(text, depth, mask) for text in TEXTS]
         kept = [mask[rows_K] for rows_K, _ in whole]
         expected = [
             Ranking(one.rows_K[kept_K][:depth], one.scores_K[kept_K][:depth])
             for one, kept_K in zip(whole, kept, strict=True)
         ]
-        assert equal(by(lexical, SENT, asked), expected)
-        assert equal(by(lexical, WIDENED, asked), expected)
+        assert equal(top_with(lexical, SENT, searches), expected)
+        assert equal(top_with(lexical, WIDENED, searches), expected)
 
 
-def test_a_rare_filter_costs_one_search_of_its_own_depth(lexical, told) -> None:
+def test_a_rare_filter_costs_one_search_of_its_own_depth(lexical, calls) -> None:
     (whole,) = lexical.top([("word1 word2 word3", N, None)])
     mask = np.zeros(N, bool)
     mask[whole.rows_K[60:160:5]] = True
-    told["k"].clear()
-    asked = [("word1 word2 word3", 2, mask)]
-    sent = by(lexical, SENT, asked)
-    assert (told["k"], told["sent"]) == ([2 + SPARE], [20])
-    assert equal(by(lexical, WIDENED, asked), sent)
-    assert max(told["k"]) > 2 + SPARE
-    told["k"].clear()
-    by(lexical, SENT, [("word1", N, mask), ("word1", 3, SHARES[0.0])])
-    assert told["k"] == [20]  # nothing lies beyond the filter, nor in an empty one
+    calls["k"].clear()
+    searches = [("word1 word2 word3", 2, mask)]
+    sent = top_with(lexical, SENT, searches)
+    assert (calls["k"], calls["sent"]) == ([2 + SPARE], [20])
+    assert equal(top_with(lexical, WIDENED, searches), sent)
+    assert max(calls["k"]) > 2 + SPARE
+    calls["k"].clear()
+    top_with(lexical, SENT, [("word1", N, mask), ("word1", 3, SHARES[0.0])])
+    assert calls["k"] == [20]  # at most the 20 passages of the filter, and no search for an empty one
 
 
-def test_what_is_rare_depends_on_the_depth(lexical, told) -> None:
+def test_whether_a_filter_is_rare_depends_on_the_depth(lexical, calls) -> None:
     mask = np.arange(N) % 4 == 0
     lexical.top([("word1", 6, mask)])
-    assert told["sent"] == []  # 100 passages for some 24 hits
+    assert calls["sent"] == []  # 100 passages for about 24 hits
     lexical.top([("word1", 7, mask)])
-    assert told["sent"] == [100]
+    assert calls["sent"] == [100]
 
 
-def test_a_filter_is_sent_once_and_the_last_ones_are_kept(lexical, told) -> None:
+def test_a_filter_is_sent_once_and_the_last_ones_are_kept(lexical, calls) -> None:
     masks = [np.arange(N) % 50 == n for n in range(FILTERS + 3)]
-    asked = [("word1 word2", 5, mask) for mask in masks]
-    found = by(lexical, SENT, asked + asked)
-    assert equal(found, by(lexical, WIDENED, asked + asked))
-    assert told["sent"] == [8] * len(masks)
+    searches = [("word1 word2", 5, mask) for mask in masks]
+    rankings = top_with(lexical, SENT, searches + searches)
+    assert equal(rankings, top_with(lexical, WIDENED, searches + searches))
+    assert calls["sent"] == [8] * len(masks)
     assert len(lexical.filters) == FILTERS
-    by(lexical, SENT, asked[-FILTERS:])
-    assert len(told["sent"]) == len(masks)
-    dropped = len(told["dropped"])
-    assert equal(by(lexical, SENT, asked[:1]), found[:1])
-    assert (len(told["sent"]), len(told["dropped"])) == (len(masks) + 1, dropped + 1)
+    top_with(lexical, SENT, searches[-FILTERS:])
+    assert len(calls["sent"]) == len(masks)
+    dropped = len(calls["dropped"])
+    assert equal(top_with(lexical, SENT, searches[:1]), rankings[:1])
+    assert (len(calls["sent"]), len(calls["dropped"])) == (len(masks) + 1, dropped + 1)
 
 
 def test_filters_outlive_java(lexical) -> None:
-    asked = [("word1 word2", 5, SHARES[0.05])]
-    found = by(lexical, SENT, asked)
+    searches = [("word1 word2", 5, SHARES[0.05])]
+    rankings = top_with(lexical, SENT, searches)
     lexical.searcher._child.kill()
     with pytest.raises(JavaFailed, match="killed by SIGKILL"):
-        by(lexical, SENT, asked)
-    assert equal(by(lexical, SENT, asked), found)
+        top_with(lexical, SENT, searches)
+    assert equal(top_with(lexical, SENT, searches), rankings)

@@ -1,4 +1,4 @@
-"""What `cocondenser search` asks of a run."""
+"""The answers of `cocondenser search` from a run."""
 
 import json
 import re
@@ -32,12 +32,12 @@ from pipeline.evaluate.fusion import Choice
 
 
 def test_a_search_does_not_wait_for_prefect() -> None:
-    """Its import takes as long as all else of a search but the model."""
+    """Importing it takes as long as the rest of a search without the model."""
     code = (
         "import sys, flows.serving.engine; print([m for m in ('prefect', 'torch', 'transformers') if m in sys.modules])"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.stdout.strip() == "[]", ended.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.stdout.strip() == "[]", process.stderr
 
 
 def test_a_passages_question_is_the_first_that_it_answers(tmp_path) -> None:
@@ -50,7 +50,7 @@ def test_a_passages_question_is_the_first_that_it_answers(tmp_path) -> None:
     assert questions_by_passage(tmp_path, ["c"]) == {}
 
 
-# A run in a store, to be asked by dense retrieval, BM25 or both
+# A run in a store that dense retrieval, BM25 or both search
 
 PASSAGES = ["sorted lists merge", "merge branches", "a list that is sorted", "nothing of it", "merge sorted heaps"]
 QUESTION = "merge sorted lists"
@@ -78,7 +78,7 @@ def both(make: Make) -> Store:
 
 
 @pytest.fixture(scope="module")
-def dense_beside_a_run_file(make: Make) -> Store:
+def dense_and_run_file(make: Make) -> Store:
     return make(run_file=True, dense=True)
 
 
@@ -87,11 +87,11 @@ class OneVector:
 
     encoder = SimpleNamespace(dimension=1)
 
-    def __init__(self, asked: list[bytes]) -> None:
-        self.asked = asked
+    def __init__(self, encoded: list[bytes]) -> None:
+        self.encoded = encoded
 
     def rows(self, texts) -> list[np.ndarray]:
-        self.asked += [text.encode() for text in texts]
+        self.encoded += [text.encode() for text in texts]
         return [np.zeros(1, int)] * len(texts)
 
     def vectors(self, rows, together) -> np.ndarray:
@@ -104,9 +104,9 @@ class OneVector:
 @pytest.fixture
 def encoded(monkeypatch) -> list[bytes]:
     """The questions that were encoded."""
-    asked: list[bytes] = []
-    monkeypatch.setattr("pipeline.dense.question_encoder.question_encoder", lambda *given: OneVector(asked))
-    return asked
+    questions: list[bytes] = []
+    monkeypatch.setattr("pipeline.dense.question_encoder.question_encoder", lambda *_: OneVector(questions))
+    return questions
 
 
 def search(engine: Engine, question: str, k: int) -> list[Answer]:
@@ -120,7 +120,7 @@ def ids(store: Store, by) -> list[str]:
     return [answer.passage_id for answer in search(newest_engine(store, None, by), QUESTION, 3)]
 
 
-def test_each_way_of_asking(both, encoded) -> None:
+def test_each_way_of_searching(both, encoded) -> None:
     assert ids(both, "dense") == ["p2", "p3", "p4"]
     assert ids(both, "bm25")[0] == "p0"  # the one with all three words
     from pipeline.bm25.searcher import Searcher
@@ -141,7 +141,7 @@ def test_a_model_is_hashed_once(both, encoded, monkeypatch) -> None:
     with monkeypatch.context() as unchecked:
         unchecked.setattr("flows.serving.session.check_whole", lambda *_: None)
         with open_session(engine):
-            assert hashed == [model.name]  # what was not found whole before
+            assert hashed == [model.name]  # its hash was not checked before
     with open_session(engine):
         assert hashed == [model.name]
 
@@ -150,7 +150,7 @@ def test_words_of_no_passage_find_nothing(both) -> None:
     assert search(newest_engine(both, None, "bm25"), "zebra", 3) == []
 
 
-def test_the_command_says_that_it_found_nothing(both) -> None:
+def test_the_command_reports_that_nothing_is_found(both) -> None:
     arguments = ["search", "the of and", "--by", "bm25", "--store", str(both.root)]
     assert CliRunner().invoke(app, arguments).stdout == "one, BM25\n\nnothing found\n"
     assert json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)["answers"] == []
@@ -158,8 +158,8 @@ def test_the_command_says_that_it_found_nothing(both) -> None:
 
 @pytest.mark.parametrize("by", ["dense", "bm25"])
 def test_bytes_that_are_no_utf_8_become_question_marks(by, both, encoded) -> None:
-    found = search(newest_engine(both, None, by), "\udcff\udcfe branches", 1)
-    assert [answer.passage_id for answer in found] == [{"dense": "p2", "bm25": "p1"}[by]]
+    answers = search(newest_engine(both, None, by), "\udcff\udcfe branches", 1)
+    assert [answer.passage_id for answer in answers] == [{"dense": "p2", "bm25": "p1"}[by]]
     assert encoded[1:] == ([b"?? branches"] if by == "dense" else [])  # the first one warms up
 
 
@@ -172,8 +172,8 @@ def test_a_run_without_fusion(make, encoded) -> None:
     assert ids(store, None)[0] == "p0"
 
 
-def test_a_run_file_answers_no_question_so_the_dense_run_does(dense_beside_a_run_file, encoded) -> None:
-    store = dense_beside_a_run_file
+def test_a_run_file_answers_no_question_so_the_dense_run_does(dense_and_run_file, encoded) -> None:
+    store = dense_and_run_file
     engine = newest_engine(store, None)
     assert engine.metrics["winner_on_dev"] == "fusion"
     assert (engine.by, engine.dense_instead) == ("dense", True)
@@ -184,11 +184,11 @@ def test_a_run_file_answers_no_question_so_the_dense_run_does(dense_beside_a_run
             ids(store, by)
 
 
-def test_the_command_says_that_it_does(dense_beside_a_run_file, encoded) -> None:
-    arguments = ["search", QUESTION, "--store", str(dense_beside_a_run_file.root)]
-    shown = CliRunner().invoke(app, arguments)
-    assert "by dense: a fusion was best on dev, but its first stage is a run file" in shown.stderr
-    assert "one, dense" in shown.stdout
+def test_the_command_reports_that_the_dense_run_answers(dense_and_run_file, encoded) -> None:
+    arguments = ["search", QUESTION, "--store", str(dense_and_run_file.root)]
+    result = CliRunner().invoke(app, arguments)
+    assert "by dense: a fusion was best on dev, but its first stage is a run file" in result.stderr
+    assert "one, dense" in result.stdout
     as_json = CliRunner().invoke(app, [*arguments, "--json"])
     assert json.loads(as_json.stdout)["by"] == "dense"
     quiet = CliRunner().invoke(app, [*arguments, "--by", "dense"])
@@ -201,13 +201,13 @@ def test_the_command_says_that_it_does(dense_beside_a_run_file, encoded) -> None
 )
 def test_an_answer_names_its_document_once(title, heading, both, encoded, monkeypatch) -> None:
     passage = {"doc_id": "a/b.md", "passage_id": "a/b.md#0", "title": title, "text": "x", "excerpt": "x"}
-    found = Answer(rank=1, score=0.5, **passage, highlights=[], question="", metadata={})
-    monkeypatch.setattr("flows.serving.ask.ask", lambda run, questions: [[found]])
-    shown = CliRunner().invoke(app, ["search", QUESTION, "--store", str(both.root)])
-    assert shown.stdout.splitlines()[2] == heading
+    answer = Answer(rank=1, score=0.5, **passage, highlights=[], question="", metadata={})
+    monkeypatch.setattr("flows.serving.ask.ask", lambda run, questions: [[answer]])
+    result = CliRunner().invoke(app, ["search", QUESTION, "--store", str(both.root)])
+    assert result.stdout.splitlines()[2] == heading
 
 
-def test_the_command_names_what_it_asks(both, encoded) -> None:
+def test_the_command_names_the_recipe_and_the_system(both, encoded) -> None:
     arguments = ["search", QUESTION, "--store", str(both.root)]
     assert CliRunner().invoke(app, arguments).stdout.startswith("one, dense + BM25\n")
     assert CliRunner().invoke(app, [*arguments, "--by", "dense"]).stdout.startswith("one, dense\n")
@@ -228,14 +228,14 @@ def test_text_and_json_say_that_a_fusion_is_not_tuned(both, encoded, monkeypatch
         assert json.loads(CliRunner().invoke(app, [*arguments, by, "--json"]).stdout)["not_tuned"] == expected
 
 
-def test_the_command_tells_loading_from_answering(both, encoded) -> None:
+def test_the_command_reports_loading_and_answering_separately(both, encoded) -> None:
     arguments = ["search", QUESTION, "--store", str(both.root), "-k", "2"]
-    shown = CliRunner().invoke(app, arguments)
-    assert re.search(r"loaded in [0-9.]+ s, answered in [0-9]+ ms", shown.stderr)
-    found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
-    assert 0 < found["milliseconds"] < found["loading_milliseconds"]
-    assert (found["question"], found["k"], len(found["answers"])) == (QUESTION, 2, 2)
-    first = found["answers"][0]
+    result = CliRunner().invoke(app, arguments)
+    assert re.search(r"loaded in [0-9.]+ s, answered in [0-9]+ ms", result.stderr)
+    output = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert 0 < output["milliseconds"] < output["loading_milliseconds"]
+    assert (output["question"], output["k"], len(output["answers"])) == (QUESTION, 2, 2)
+    first = output["answers"][0]
     assert [first["excerpt"][start:end] for start, end in first["highlights"]] == ["sorted", "lists", "merge"]
 
 
@@ -248,13 +248,13 @@ def test_the_command_tells_loading_from_answering(both, encoded) -> None:
         ("merge sorted lists " * 3, "bm25", []),  # which reads all of it
     ],
 )
-def test_a_question_that_is_cut_says_so(question, by, lines, both, encoded) -> None:
+def test_a_question_that_is_cut_is_reported(question, by, lines, both, encoded) -> None:
     arguments = ["search", question, "--by", by, "--store", str(both.root)]
-    shown = CliRunner().invoke(app, arguments)
-    assert [line for line in shown.stderr.splitlines() if "cut" in line] == [f"warning: {line}" for line in lines]
-    found = CliRunner().invoke(app, [*arguments, "--json"])
-    assert json.loads(found.stdout)["notices"] == lines
-    assert "cut" not in found.stderr
+    result = CliRunner().invoke(app, arguments)
+    assert [line for line in result.stderr.splitlines() if "cut" in line] == [f"warning: {line}" for line in lines]
+    as_json = CliRunner().invoke(app, [*arguments, "--json"])
+    assert json.loads(as_json.stdout)["notices"] == lines
+    assert "cut" not in as_json.stderr
 
 
 def test_bm25_reads_the_longest_question_whole() -> None:
@@ -273,9 +273,9 @@ def test_bm25_reads_the_longest_question_whole() -> None:
     ],
 )
 def test_an_invalid_question_is_one_line(arguments, line, both, encoded) -> None:
-    ended = CliRunner().invoke(app, ["search", *arguments, "--by", "dense", "--store", str(both.root)])
-    assert isinstance(ended.exception, InputError)
-    assert str(ended.exception) == line
+    result = CliRunner().invoke(app, ["search", *arguments, "--by", "dense", "--store", str(both.root)])
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception) == line
 
 
 def test_an_index_of_another_model_is_one_line(make, encoded) -> None:

@@ -1,4 +1,4 @@
-"""What the search server answers and refuses over HTTP, by an invented run."""
+"""What the search server answers and refuses over HTTP, with a fake run."""
 
 import re
 import threading
@@ -21,108 +21,110 @@ from pipeline.errors import InputError
 
 
 @pytest.fixture
-def made() -> Any:
+def fake_run() -> Any:
     return make_run()
 
 
 @pytest.fixture
-def client(made) -> TestClient:
+def client(fake_run) -> TestClient:
     return TestClient(
-        application(made, Batches(computed), condition_batches(made)),
+        application(fake_run, Batches(computed), condition_batches(fake_run)),
         base_url="http://localhost:8080",
         raise_server_exceptions=False,
     )
 
 
-def test_an_answer_is_the_same_by_get_and_post(client) -> None:
-    asked = {"q": "zebra", "k": 3, "by": "dense", "where": "source = 'numpy'"}
-    by_get, by_post = client.get("/api/search", params=asked), client.post("/api/search", json=asked)
+def test_get_and_post_give_the_same_answer(client) -> None:
+    parameters = {"q": "zebra", "k": 3, "by": "dense", "where": "source = 'numpy'"}
+    by_get, by_post = client.get("/api/search", params=parameters), client.post("/api/search", json=parameters)
     assert by_get.status_code == by_post.status_code == 200
-    found = by_get.json()
-    took = found.pop("milliseconds"), by_post.json()["milliseconds"]
-    assert min(took) >= 0
-    assert found == {name: value for name, value in by_post.json().items() if name != "milliseconds"}
-    assert found["answers"][0] == {
+    answer = by_get.json()
+    milliseconds = answer.pop("milliseconds"), by_post.json()["milliseconds"]
+    assert min(milliseconds) >= 0
+    assert answer == {name: value for name, value in by_post.json().items() if name != "milliseconds"}
+    assert answer["answers"][0] == {
         "rank": 1, "score": 0.5, "doc_id": "d", "passage_id": "d#0", "title": "T", "text": SCRIPT, "excerpt": SCRIPT,
         "highlights": [[0, 1]], "question": "",
         "metadata": {"source": "numpy", "n": "9007199254740993", "m": -9007199254740992},
     }  # fmt: skip
-    assert [found[name] for name in ("recipe", "by", "question", "k", "where")] == [
+    assert [answer[name] for name in ("recipe", "by", "question", "k", "where")] == [
         "one",
         "dense",
         "zebra",
         3,
-        asked["where"],
+        parameters["where"],
     ]
 
 
 @pytest.mark.parametrize("by", ["dense", "fusion", None])
 @pytest.mark.parametrize(("question", "lines"), [("zebra", []), ("zebra " * 9, ["cut, of 54: 12"])])
-def test_a_question_that_is_cut_says_so(client, question, lines, by) -> None:
-    asked = {"q": question, "k": 1, **({} if by is None else {"by": by})}
-    found = [client.get("/api/search", params=asked), client.post("/api/search", json=asked)]
-    assert [one.json()["notices"] for one in found] == [lines, lines]
+def test_a_question_that_is_cut_is_reported(client, question, lines, by) -> None:
+    parameters = {"q": question, "k": 1, **({} if by is None else {"by": by})}
+    responses = [client.get("/api/search", params=parameters), client.post("/api/search", json=parameters)]
+    assert [response.json()["notices"] for response in responses] == [lines, lines]
 
 
 def test_the_defaults_of_a_request(client) -> None:
-    found = client.get("/api/search", params={"q": "zebra", "k": 1, "where": " "}).json()
-    assert (found["by"], found["where"]) == ("fusion", None)
+    answer = client.get("/api/search", params={"q": "zebra", "k": 1, "where": " "}).json()
+    assert (answer["by"], answer["where"]) == ("fusion", None)
 
 
-def test_a_slow_condition_does_not_hold_up_other_questions(client, made) -> None:
+def test_a_slow_condition_does_not_hold_up_other_questions(client, fake_run) -> None:
     with client, ThreadPoolExecutor(1) as pool:  # all in one event loop
         slow = pool.submit(client.get, "/api/search", params={"q": "zebra", "k": 1, "where": "slow"})
         others = [client.get("/api/search", params={"q": "a", "k": 1, "where": x}).status_code for x in ("", "kept")]
         assert not slow.done()
-        made.where.going.set()
+        fake_run.where.going.set()
     assert [*others, slow.result().status_code] == [200] * 3
 
 
-def test_each_condition_is_evaluated_once_and_goes_with_its_question(made) -> None:
-    """However many are under way at once, and while a slow one is evaluated."""
+def test_each_condition_is_evaluated_once_and_passed_with_its_question(fake_run) -> None:
+    """Also with many requests at once, and while a slow condition is evaluated."""
     computing, wheres = threading.Event(), [f"year = {n}" for n in range(2 * MASKS)]
     masks: list[tuple[str | None, Any]] = []
 
-    def compute(wanted: Sequence[tuple[Question, Any]]) -> list[list[Answer] | Exception]:
+    def compute(batch: Sequence[tuple[Question, Any]]) -> list[list[Answer] | Exception]:
         assert computing.wait(60)
-        masks.extend((question.where, mask) for question, mask in wanted)
-        return computed(wanted)
+        masks.extend((question.where, mask) for question, mask in batch)
+        return computed(batch)
 
     def get(where: str) -> int:
         return client.get("/api/search", params={"q": "zebra", "k": 1, "where": where}).status_code
 
-    client = TestClient(application(made, Batches(compute), condition_batches(made)), base_url="http://localhost")
+    client = TestClient(
+        application(fake_run, Batches(compute), condition_batches(fake_run)), base_url="http://localhost"
+    )
     with client, ThreadPoolExecutor(50) as pool:
         quick = [pool.submit(get, where) for where in wheres]
-        while len(made.where.evaluated) < len(wheres):
+        while len(fake_run.where.evaluated) < len(wheres):
             time.sleep(0.01)
         slow = pool.submit(get, "slow")
         computing.set()
         assert [one.result() for one in quick] == [200] * len(wheres)
         assert not slow.done()
-        made.where.going.set()
+        fake_run.where.going.set()
         assert slow.result() == 200
         assert get("none") == 400
-    assert sorted(made.where.evaluated) == sorted([*wheres, "slow", "none"])
+    assert sorted(fake_run.where.evaluated) == sorted([*wheres, "slow", "none"])
     assert sorted(masks) == sorted((where, f"mask of {where}") for where in [*wheres, "slow"])
 
 
-def test_masks_that_are_known_are_not_evaluated(made, monkeypatch) -> None:
-    found: dict[str | None, Any] = {}
+def test_masks_that_are_known_are_not_evaluated(fake_run, monkeypatch) -> None:
+    used_masks: dict[str | None, Any] = {}
 
-    def rank(run: Any, asked: Sequence[Any], masks: dict[str | None, Any]) -> list[Any]:
-        found.update(masks)
-        return [InputError("x")] * len(asked)
+    def rank(run: Any, queries: Sequence[Any], masks: dict[str | None, Any]) -> list[Any]:
+        used_masks.update(masks)
+        return [InputError("x")] * len(queries)
 
     monkeypatch.setattr(ask, "rank_passages", rank)
-    monkeypatch.setattr(ask, "describe_answers", lambda run, questions, found: found)
+    monkeypatch.setattr(ask, "describe_answers", lambda run, questions, rankings: rankings)
     questions = [Question("a", 1, "dense", where) for where in ("known", "other", None)]
-    ask.ask(made, questions, {"known": "its mask"})
-    assert found == {"known": "its mask", "other": "mask of other", None: None}
-    assert made.where.evaluated == ["other"]
+    ask.ask(fake_run, questions, {"known": "its mask"})
+    assert used_masks == {"known": "its mask", "other": "mask of other", None: None}
+    assert fake_run.where.evaluated == ["other"]
 
 
-def test_about(client) -> None:
+def test_the_api_describes_the_run(client) -> None:
     about = client.get("/api").json()
     assert about["columns"] == {"source": "text"}
     assert about["ways"] == {"fusion": "dense + BM25", "dense": "dense"}
@@ -142,13 +144,15 @@ UNTUNED = {"method": "z_score_sum", "weight": 0.5, "chosen_on_dev": False}
         (None, {"test": {}}, None),
     ],
 )
-def test_a_fusion_that_nothing_has_tuned_says_so(made, client, fusion, splits, line) -> None:
-    made.engine.metrics.update(fusion=fusion, splits=splits)
-    about = TestClient(application(made, Batches(computed), condition_batches(made)), base_url="http://localhost:8080")
+def test_a_fusion_that_is_not_tuned_is_reported(fake_run, client, fusion, splits, line) -> None:
+    fake_run.engine.metrics.update(fusion=fusion, splits=splits)
+    about = TestClient(
+        application(fake_run, Batches(computed), condition_batches(fake_run)), base_url="http://localhost:8080"
+    )
     assert about.get("/api").json()["not_tuned"] == line
     for by, expected in {"fusion": line, "dense": None}.items():
-        found = client.get("/api/search", params={"q": "zebra", "k": 1, "by": by}).json()
-        assert found["not_tuned"] == expected
+        answer = client.get("/api/search", params={"q": "zebra", "k": 1, "by": by}).json()
+        assert answer["not_tuned"] == expected
 
 
 @pytest.mark.parametrize(
@@ -173,9 +177,9 @@ def test_refusals_are_a_line_of_json(parameters, status, line, client) -> None:
     for refused in (client.get("/api/search", params=parameters), client.post("/api/search", json=parameters)):
         assert refused.status_code == status
         assert refused.headers["content-type"] == "application/json"
-        said = refused.json()["error"]
+        message = refused.json()["error"]
         assert refused.text.count("\n") == 1
-        assert said == line or (said.startswith("k: Input") and "k" in parameters)
+        assert message == line or (message.startswith("k: Input") and "k" in parameters)
     assert client.get("/api/search", params={"q": "zebra", "k": 1}).status_code == 200
 
 
@@ -185,20 +189,20 @@ def test_a_fault_of_the_server_is_logged_with_its_trace(client, caplog) -> None:
     assert "KeyError: 'secret'" in caplog.text
 
 
-def test_a_parameter_given_twice_is_refused(client) -> None:
+def test_a_parameter_that_appears_twice_is_refused(client) -> None:
     refused = client.get("/api/search?q=a&k=1&q=b")
     assert (refused.status_code, refused.json()) == (400, {"error": "q: appears twice"})
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"q": "\\ud800", "k": 1}', b'{"q": 1}'])
-def test_bodies_that_are_none(body, client) -> None:
+def test_invalid_bodies_are_refused(body, client) -> None:
     refused = client.post("/api/search", content=body)
     assert refused.status_code == 400
     assert [*refused.json()] == ["error"]
 
 
 @pytest.mark.parametrize("content", [b"x" * (BODY + 1), [b"x" * BODY, b"x"]], ids=["of known length", "in chunks"])
-def test_a_body_that_is_too_long(content, client) -> None:
+def test_a_body_that_is_too_long_is_refused(content, client) -> None:
     assert client.post("/api/search", content=content).status_code == 413
 
 
@@ -206,7 +210,7 @@ def test_a_body_that_is_too_long(content, client) -> None:
     ("method", "path", "status"),
     [("GET", "/x", 404), ("PUT", "/api/search", 405), ("GET", "/docs", 404), ("GET", "/api/search/", 404)],
 )
-def test_other_addresses(method, path, status, client) -> None:
+def test_other_addresses_and_methods_are_refused(method, path, status, client) -> None:
     refused = client.request(method, path, follow_redirects=False)
     assert refused.status_code == status
     assert [*refused.json()] == ["error"]
@@ -269,12 +273,12 @@ def test_the_page_needs_no_other_address() -> None:
         ("same-site", "navigate", 200),
     ],
 )
-def test_pages_of_other_sites_may_not_ask(site, mode, status, client) -> None:
+def test_pages_of_other_sites_may_not_search(site, mode, status, client) -> None:
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
     assert client.get("/api/search", params={"q": "zebra", "k": 3}, headers=headers).status_code == status
 
 
-PLACES = [
+PATHS = [
     "/",
     "/api",
     "/api/search?q=zebra&k=1",
@@ -285,19 +289,19 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("host", ["localhost:8080", "other.example"])
-def test_head_is_answered_as_get_without_its_body(client, place: str, host: str) -> None:
-    by_get, by_head = (client.request(method, place, headers={"host": host}) for method in ("GET", "HEAD"))
+def test_head_is_answered_as_get_without_its_body(client, path: str, host: str) -> None:
+    by_get, by_head = (client.request(method, path, headers={"host": host}) for method in ("GET", "HEAD"))
     assert (by_head.status_code, by_head.content) == (by_get.status_code, b"")
     sizes = {answer.headers.pop("content-length") for answer in (by_get, by_head)}
     assert by_head.headers == by_get.headers
-    if "zebra&k=1" not in place:  # whose answer says how long it took
+    if "zebra&k=1" not in path:  # its answer contains the time it took
         assert sizes == {str(len(by_get.content))}
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "PATCH"])
-def test_what_a_place_allows_is_reported(client, method: str) -> None:
+def test_the_allowed_methods_of_an_address_are_reported(client, method: str) -> None:
     refused = client.request(method, "/api/search")
     assert refused.status_code == 405
     assert "GET" in refused.headers["allow"]

@@ -1,4 +1,4 @@
-"""Questions that come together are computed together, and none is lost or fails for another."""
+"""Questions that arrive together are computed together. None is lost or fails because of another."""
 
 import asyncio
 import threading
@@ -9,12 +9,12 @@ from flows.serving.batching import Batches, Busy
 from pipeline.errors import InputError
 
 
-def test_questions_that_come_meanwhile_are_computed_together() -> None:
-    going, batches = threading.Event(), []
+def test_questions_that_arrive_meanwhile_are_computed_together() -> None:
+    gate, batches = threading.Event(), []
 
     def compute(items: Sequence[int]) -> list[int | Exception]:
         batches.append([*items])
-        going.wait(5)
+        gate.wait(5)
         return [InputError(f"{item}") if item % 5 == 4 else 10 * item for item in items]
 
     async def ask_all() -> list[Any]:
@@ -24,35 +24,35 @@ def test_questions_that_come_meanwhile_are_computed_together() -> None:
         rest = [asyncio.create_task(gathering.answer(n)) for n in range(1, 100)]
         await asyncio.sleep(0)
         rest[1].cancel()  # its client has gone
-        going.set()
-        found = await asyncio.gather(first, *rest, return_exceptions=True)
+        gate.set()
+        results = await asyncio.gather(first, *rest, return_exceptions=True)
         gathering.close()
-        return found
+        return results
 
-    found = asyncio.run(ask_all())
+    results = asyncio.run(ask_all())
     assert [len(batch) for batch in batches] == [1, 64, 35]
     assert [n for batch in batches for n in batch] == [*range(100)]
-    assert isinstance(found[2], asyncio.CancelledError)
-    assert [str(one) for n, one in enumerate(found) if n != 2] == [
+    assert isinstance(results[2], asyncio.CancelledError)
+    assert [str(result) for n, result in enumerate(results) if n != 2] == [
         str(n if n % 5 == 4 else 10 * n) for n in range(100) if n != 2
     ]
 
 
-def test_one_at_a_time_each_is_returned_once_it_is_found() -> None:
-    going = threading.Event()
+def test_with_one_question_per_batch_each_answer_is_returned_at_once() -> None:
+    gate = threading.Event()
 
     async def two() -> tuple[int, bool]:
-        gathering: Batches[int, int] = Batches(lambda items: [n for n in items if n == 0 or going.wait(5)], together=1)
+        gathering: Batches[int, int] = Batches(lambda items: [n for n in items if n == 0 or gate.wait(5)], together=1)
         quick, slow = (asyncio.create_task(gathering.answer(n)) for n in range(2))
-        found = await quick, slow.done()
-        going.set()
+        result = await quick, slow.done()
+        gate.set()
         await slow
-        return found
+        return result
 
     assert asyncio.run(two()) == (0, False)
 
 
-def test_an_item_that_fails_fails_none_of_its_batch() -> None:
+def test_an_item_that_fails_does_not_fail_its_batch() -> None:
     batches: list[list[int]] = []
 
     def compute(items: Sequence[int]) -> list[int | Exception]:
@@ -69,7 +69,7 @@ def test_an_item_that_fails_fails_none_of_its_batch() -> None:
     assert max(batches, key=len) == [1, 0, 2, 3]
 
 
-def test_too_many_are_refused() -> None:
+def test_too_many_waiting_questions_are_refused() -> None:
     async def three() -> list[Any]:
         gathering: Batches[int, int] = Batches(lambda items: [*items], waiting=2)
         return await asyncio.gather(*(gathering.answer(n) for n in range(3)), return_exceptions=True)

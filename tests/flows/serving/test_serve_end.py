@@ -22,43 +22,43 @@ from flows.serving import server
 
 
 @pytest.fixture
-def made() -> Any:
+def fake_run() -> Any:
     return make_run()
 
 
 @pytest.fixture
-def told(made, monkeypatch, capfd) -> Callable[..., tuple[float, str]]:
-    """What a client does -> (seconds that the server takes to end by SIGINT afterwards, what it prints)."""
+def end_after(fake_run, monkeypatch, capfd) -> Callable[..., tuple[float, str]]:
+    """end_after(client): the client acts, then SIGINT: (seconds until the server ends, its output)."""
 
-    def told(client: Callable[[socket.socket], object]) -> tuple[float, str]:
-        ended = []
+    def end_after(client: Callable[[socket.socket], object]) -> tuple[float, str]:
+        signal_times = []
 
         def visit() -> None:
             with socket.create_connection(place.getsockname(), timeout=30) as connection:
                 client(connection)
                 time.sleep(0.2)
-                ended.append(time.monotonic())
+                signal_times.append(time.monotonic())
                 os.kill(os.getpid(), signal.SIGINT)
                 over.wait(30)
 
         over = threading.Event()
         with listening_socket(free_port()) as place, ThreadPoolExecutor(1) as client_thread:
             visiting = client_thread.submit(visit)
-            server.serve(made, place)
-            took = time.monotonic() - ended[0]
+            server.serve(fake_run, place)
+            seconds = time.monotonic() - signal_times[0]
             over.set()
             visiting.result()
-        return took, "".join(capfd.readouterr())
+        return seconds, "".join(capfd.readouterr())
 
     monkeypatch.setattr(server, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
     monkeypatch.setattr(server, "ENDING_SECONDS", 2)
-    return told
+    return end_after
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["before the event loop", "before uvicorn handles signals"])
 def test_a_signal_while_the_server_starts_ends_it_without_a_traceback(
-    made, monkeypatch, capfd, number: signal.Signals, moment: str
+    fake_run, monkeypatch, capfd, number: signal.Signals, moment: str
 ) -> None:
     def interrupt() -> None:
         os.kill(os.getpid(), number)
@@ -75,7 +75,7 @@ def test_a_signal_while_the_server_starts_ends_it_without_a_traceback(
     before = [signal.signal(one, signal.default_int_handler) for one in (signal.SIGINT, signal.SIGTERM)]
     try:
         with listening_socket(free_port()) as listener:
-            server.serve(made, listener, ready)
+            server.serve(fake_run, listener, ready)
         gc.collect()  # asyncio logs a lost exception when its task is deleted
     finally:
         for one, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
@@ -86,16 +86,16 @@ def test_a_signal_while_the_server_starts_ends_it_without_a_traceback(
 UNFINISHED = b"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
 
 
-def test_clients_that_go_amid_a_request_are_no_fault(told) -> None:
-    def go(connection: socket.socket) -> None:
+def test_a_client_that_disconnects_during_a_request_is_no_error(end_after) -> None:
+    def disconnect(connection: socket.socket) -> None:
         connection.sendall(UNFINISHED)
         time.sleep(0.1)
         connection.shutdown(socket.SHUT_RDWR)
 
-    assert told(go)[1] == ""
+    assert end_after(disconnect)[1] == ""
 
 
-def test_who_would_speak_another_protocol_is_answered(told) -> None:
+def test_a_request_to_upgrade_the_protocol_is_answered(end_after) -> None:
     heads = []
 
     def upgrade(connection: socket.socket) -> None:
@@ -105,7 +105,7 @@ def test_who_would_speak_another_protocol_is_answered(told) -> None:
         )
         heads.append(connection.recv(4096))
 
-    assert told(upgrade)[1] == ""
+    assert end_after(upgrade)[1] == ""
     assert heads[0].startswith(b"HTTP/1.1 404 ")
     assert heads[0].endswith(b'{"error": "/x: no such page"}\n')
 
@@ -146,7 +146,7 @@ def waits_and_closes(connection: socket.socket) -> None:
 
 @pytest.mark.parametrize("leaves", [closes, resets, waits_and_closes])
 @pytest.mark.parametrize("size", [10, 3_000_000], ids="{:,} bytes each".format)
-def test_clients_that_read_nothing_leave_no_trace(told, monkeypatch, leaves, size: int) -> None:
+def test_clients_that_read_nothing_cause_no_output(end_after, monkeypatch, leaves, size: int) -> None:
     monkeypatch.setattr(server, "answers_as_json", lambda *_: "x" * size)
     answered = []
 
@@ -159,36 +159,36 @@ def test_clients_that_read_nothing_leave_no_trace(told, monkeypatch, leaves, siz
         connection.sendall(GET)
         answered.append(connection.recv(15))
 
-    assert (told(abuse)[1], answered) == ("", [b"HTTP/1.1 200 OK"])
+    assert (end_after(abuse)[1], answered) == ("", [b"HTTP/1.1 200 OK"])
 
 
 @pytest.mark.parametrize("sent", [UNFINISHED, 2 * GET], ids=["a request is unfinished", "answers are not read"])
-def test_the_end_waits_a_short_while_for_a_client(told, monkeypatch, sent: bytes) -> None:
+def test_the_end_waits_a_short_while_for_a_client(end_after, monkeypatch, sent: bytes) -> None:
     monkeypatch.setattr(server, "answers_as_json", lambda *_: "x" * 10_000_000)
-    took, said = told(lambda connection: connection.sendall(sent))
-    assert (took < server.ENDING_SECONDS + 2, said) == (True, "")
+    seconds, output = end_after(lambda connection: connection.sendall(sent))
+    assert (seconds < server.ENDING_SECONDS + 2, output) == (True, "")
 
 
-def test_a_condition_that_outlasts_the_server_is_interrupted(told, made) -> None:
-    def go(connection: socket.socket) -> None:
+def test_a_condition_that_outlasts_the_server_is_interrupted(end_after, fake_run) -> None:
+    def send(connection: socket.socket) -> None:
         connection.sendall(b"GET /api/search?q=a&k=1&where=slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
-    took, said = told(go)
-    assert took < 4
-    assert "Traceback" not in said
-    assert made.where.evaluated == ["slow"]
+    seconds, output = end_after(send)
+    assert seconds < 4
+    assert "Traceback" not in output
+    assert fake_run.where.evaluated == ["slow"]
 
 
-def test_what_outlasts_the_server_is_refused(told, monkeypatch) -> None:
-    going = threading.Event()
-    monkeypatch.setattr(server, "ask", lambda run, questions, known: going.wait(4) and [])
-    held: list[socket.socket] = []
+def test_a_request_that_outlasts_the_server_is_refused(end_after, monkeypatch) -> None:
+    never_set = threading.Event()
+    monkeypatch.setattr(server, "ask", lambda run, questions, known: never_set.wait(4) and [])
+    connections: list[socket.socket] = []
 
-    def go(connection: socket.socket) -> None:
+    def send(connection: socket.socket) -> None:
         connection.sendall(b"GET /api/search?q=a&k=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        held.append(connection.dup())
+        connections.append(connection.dup())
 
-    _, said = told(go)
-    assert "Traceback" not in said
-    with held[0] as connection:
+    _, output = end_after(send)
+    assert "Traceback" not in output
+    with connections[0] as connection:
         assert connection.makefile("rb").read().startswith(b"HTTP/1.1 500 ")

@@ -1,4 +1,4 @@
-"""`cocondenser serve-search` in a process of its own: the page in a browser, many clients at once, its end."""
+"""`cocondenser serve-search` in a process of its own: the page in a browser, many clients at once, its shutdown."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Store:
-    """300 passages of made-up words, vectors that are random, and a real model from scratch."""
+    """300 passages of invented words, random vectors, and a real model from scratch."""
     folder = tmp_path_factory.mktemp("served")
     checkpoint = write_model(folder, [f"w{n}" for n in range(60)])
     rng = np.random.default_rng(0)
@@ -83,11 +83,11 @@ def server(store, environment, tmp_path_factory) -> Iterator[Server]:
     running.process.wait()
 
 
-def browse(address: str, folder: Path, *what: str) -> str:
+def browse(address: str, folder: Path, *options: str) -> str:
     # fmt: off
     command = [
         str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-        "--hide-scrollbars", f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000", *what, address,
+        "--hide-scrollbars", f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000", *options, address,
     ]
     # fmt: on
     return subprocess.run(command, capture_output=True, text=True, timeout=180).stdout
@@ -95,19 +95,19 @@ def browse(address: str, folder: Path, *what: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
-def test_the_page_in_a_browser(server, tmp_path) -> None:
+def test_a_browser_shows_the_page(server, tmp_path) -> None:
     page = f"http://127.0.0.1:{server.port}/"
-    shown = browse(f"{page}?q=script+w1+w2&by=bm25&k=3", tmp_path, "--dump-dom")
-    assert "<title>script w1 w2 · one</title>" in shown
-    assert "&lt;img src=x onerror=alert(1)&gt;" in shown
-    assert "&lt;<mark>script</mark>&gt;document.title = 'taken over'&lt;/<mark>script</mark>&gt;" in shown
-    assert shown.count("<script") == 1  # the page's own
-    assert "3 documents, " in shown
+    html = browse(f"{page}?q=script+w1+w2&by=bm25&k=3", tmp_path, "--dump-dom")
+    assert "<title>script w1 w2 · one</title>" in html
+    assert "&lt;img src=x onerror=alert(1)&gt;" in html
+    assert "&lt;<mark>script</mark>&gt;document.title = 'taken over'&lt;/<mark>script</mark>&gt;" in html
+    assert html.count("<script") == 1  # the page's own
+    assert "3 documents, " in html
     assert "the collection has 300 passages" in browse(f"{page}?q=w1&k=301", tmp_path, "--dump-dom")
     long = browse(f"{page}?q={'w1+' * 200}", tmp_path, "--dump-dom")
     assert re.search(r"question cut, tokens read of its 200: \d+; encoder.question_tokens</p>", long)
     assert "10 documents, " in long
-    assert "question cut" not in shown
+    assert "question cut" not in html
     assert "Nothing found" in browse(f"{page}?q=absent&by=bm25", tmp_path, "--dump-dom")
     sizes = {}
     for width in (1200, 500):
@@ -118,17 +118,17 @@ def test_the_page_in_a_browser(server, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_many_clients_lose_nothing_and_get_what_each_gets_alone(server) -> None:
+def test_many_clients_get_every_answer_as_a_client_alone_does(server) -> None:
     questions = [f"w{n} w{n + 1} w{n // 2}" for n in range(50)]
     alone = {question: server.get(f"/api/search?q={question.replace(' ', '+')}")["answers"] for question in questions}
     assert len(alone[questions[0]]) == 10
-    found = asyncio.run(load(server.port, 32, 4.0, questions, {"k": 10}))
-    assert found["errors"] == 0
-    assert found["answers"] > 32
-    different, asked = [], iter(questions * 8)
+    report = asyncio.run(load(server.port, 32, 4.0, questions, {"k": 10}))
+    assert report["errors"] == 0
+    assert report["answers"] > 32
+    different, pending = [], iter(questions * 8)
 
     def ask() -> None:
-        for question in asked:
+        for question in pending:
             if server.get(f"/api/search?q={question.replace(' ', '+')}")["answers"] != alone[question]:
                 different.append(question)
 
@@ -148,7 +148,7 @@ def test_an_address_or_a_body_of_a_megabyte_is_refused_and_the_server_stays(serv
             return connection.getresponse().status
 
     assert refused("GET", "/api/search?q=" + "a" * 20_000) == 400
-    with suppress(ConnectionError):  # uvicorn closes the connection before all has come
+    with suppress(ConnectionError):  # uvicorn closes the connection before it has received everything
         assert refused("GET", "/api/search?q=" + "a" * 1_000_000) == 400
     assert refused("POST", "/api/search", b"a" * 1_000_000) == 413
     assert len(server.get("/api/search?q=w1")["answers"]) == 10
@@ -157,7 +157,7 @@ def test_an_address_or_a_body_of_a_megabyte_is_refused_and_the_server_stays(serv
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_its_end_leaves_no_process(how, store, environment, tmp_path) -> None:
+def test_a_stopped_server_leaves_no_process(how, store, environment, tmp_path) -> None:
     running = Server(store, environment, tmp_path / "log", "--by", "bm25")
     try:
         assert running.get("/api")["by"] == "bm25"
@@ -167,9 +167,9 @@ def test_its_end_leaves_no_process(how, store, environment, tmp_path) -> None:
         assert running.process.wait(30) == (0 if how != signal.SIGKILL else -signal.SIGKILL)
         _, alive = psutil.wait_procs(family, timeout=20)
         assert not alive
-        said = (tmp_path / "log").read_text()
-        assert how == signal.SIGKILL or said.endswith("The server has ended.\n")
-        assert "Traceback" not in said
+        log = (tmp_path / "log").read_text()
+        assert how == signal.SIGKILL or log.endswith("The server has ended.\n")
+        assert "Traceback" not in log
     finally:
         running.process.kill()
 
@@ -180,17 +180,17 @@ def test_a_port_that_is_taken_and_a_store_that_is_empty_are_one_line(store, run_
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = str(other.getsockname()[1])
-        ended = run_cli("serve-search", "--port", port, store=store.root)
-    assert ended.returncode == 2
-    assert ended.stderr.strip() == f"error: --port {port}: another program uses this port"
-    ended = run_cli("serve-search", store=tmp_path)
-    assert ended.returncode == 2
-    assert "no finished run to search in" in ended.stderr
-    assert ended.stderr == run_cli("search", "x", store=tmp_path).stderr
+        result = run_cli("serve-search", "--port", port, store=store.root)
+    assert result.returncode == 2
+    assert result.stderr.strip() == f"error: --port {port}: another program uses this port"
+    result = run_cli("serve-search", store=tmp_path)
+    assert result.returncode == 2
+    assert "no finished run to search in" in result.stderr
+    assert result.stderr == run_cli("search", "x", store=tmp_path).stderr
 
 
-def test_a_port_is_held_from_the_beginning() -> None:
-    """Else a second server would load for long, and fail when it begins to listen."""
+def test_a_port_is_reserved_from_the_beginning() -> None:
+    """Otherwise a second server loads for a long time and fails only when it begins to listen."""
     port = free_port()
     with (
         listening_socket(port),
