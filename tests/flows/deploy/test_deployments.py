@@ -1,4 +1,4 @@
-"""prefect.yaml is what the recipes give, and each deployment's flow takes a name as well as a file."""
+"""prefect.yaml matches the recipes, and the flow of each deployment accepts a name or a file."""
 
 import json
 from collections.abc import Callable
@@ -30,8 +30,8 @@ def test_prefect_yaml_is_up_to_date_and_short() -> None:
 @pytest.fixture(scope="module")
 def of_flow() -> Callable[[str], dict[str, dict]]:
     """{name: deployment} of a flow, by its entry point."""
-    found = yaml.load(PREFECT_YAML.read_text(encoding="utf-8"), yaml.CSafeLoader)["deployments"]
-    return lambda entrypoint: {item["name"]: item for item in found if item["entrypoint"] == entrypoint}
+    deployments = yaml.load(PREFECT_YAML.read_text(encoding="utf-8"), yaml.CSafeLoader)["deployments"]
+    return lambda entrypoint: {item["name"]: item for item in deployments if item["entrypoint"] == entrypoint}
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,10 @@ def of_flow() -> Callable[[str], dict[str, dict]]:
     ],
 )
 def test_each_recipe_is_deployed_by_its_name(of_flow, entrypoint: str, parameter: str, names: list[str]) -> None:
-    found = of_flow(entrypoint)
-    assert {name: item["parameters"] for name, item in found.items()} == {name: {parameter: name} for name in names}
+    deployments = of_flow(entrypoint)
+    assert {name: item["parameters"] for name, item in deployments.items()} == {
+        name: {parameter: name} for name in names
+    }
 
 
 @pytest.mark.parametrize(("flow", "parameter", "name"), FLOWS, ids=["run", "sentences", "ablation"])
@@ -52,17 +54,17 @@ def test_the_form_offers_the_names_and_takes_a_file(flow, parameter: str, name: 
     schema = parameter_schema(flow).model_dump()
     offered, other = schema["properties"][parameter]["anyOf"]
     assert name in offered["enum"]
-    assert "tiny" not in offered["enum"]  # which is hidden
+    assert "tiny" not in offered["enum"]  # it is hidden
     assert other["type"] == "string"
-    for given in (name, "mine/own.yaml", "nobody"):  # the flow tells of what it does not know
-        jsonschema.validate({parameter: given}, schema)
+    for value in (name, "mine/own.yaml", "nobody"):  # the flow itself reports unknown names
+        jsonschema.validate({parameter: value}, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({parameter: {"condenser": {"steps": 9}}}, schema)
     assert flow.validate_parameters({parameter: name, "set": ["machine.ranks=2"]})["set"] == ["machine.ranks=2"]
 
 
 @pytest.mark.parametrize(
-    ("flow", "given", "line"),
+    ("flow", "parameters", "line"),
     [
         (cocondenser, {"recipe": "marko"}, "no recipe 'marko' (did you mean marco?)"),
         (cocondenser, {"recipe": "tiny", "set": ["condenser.stepz=1"]}, "--set condenser.stepz=1: condenser.stepz: "),
@@ -73,8 +75,8 @@ def test_the_form_offers_the_names_and_takes_a_file(flow, parameter: str, name: 
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
-def test_a_run_of_something_unknown_fails_in_one_line(flow, given, line: str, tmp_path: Path) -> None:
-    state = flow.fn(**given, store=str(tmp_path))
+def test_a_run_of_something_unknown_fails_in_one_line(flow, parameters, line: str, tmp_path: Path) -> None:
+    state = flow.fn(**parameters, store=str(tmp_path))
     assert state.is_failed()
     assert state.message.startswith(line)
     assert "\n" not in state.message

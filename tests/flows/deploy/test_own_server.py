@@ -1,4 +1,4 @@
-"""A Prefect server of a run's own: its reasons, first starts at once, and a run whose server is killed."""
+"""The Prefect server of a single run: reasons of failures, simultaneous first starts, and a killed server."""
 
 import json
 import signal
@@ -32,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("said", "fix"),
+    ("output", "fix"),
     [
         (
             ["alembic.util.exc.CommandError: Can't locate revision identified by 'ffff'"],
@@ -46,33 +46,33 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["OSError: [Errno 28] No space left on device"], "home is full"),
     ],
 )
-def test_a_server_that_does_not_start_says_why_and_what_to_do(home: Path, said: list[str], fix: str) -> None:
+def test_a_server_that_does_not_start_reports_the_reason_and_the_fix(home: Path, output: list[str], fix: str) -> None:
     after = [
         "(Background on this error at: https://sqlalche.me/e/21/e3q8)",
         "",
         "ERROR: Application startup failed. Exiting.",
     ]
-    line = failure_reason(["Traceback (most recent call last):", *said, *after])
-    assert line.startswith(f"{said[0]}: ")
+    line = failure_reason(["Traceback (most recent call last):", *output, *after])
+    assert line.startswith(f"{output[0]}: ")
     assert fix in line
     assert str(home) in line
     assert "set PREFECT_HOME=DIR, a different folder that can be written" in line
 
 
 @pytest.mark.parametrize(
-    ("said", "line"),
+    ("output", "line"),
     [
         (["Port 4200 is already in use.", "Server stopped!"], "Port 4200 is already in use."),
         (["ImportError: no module", "Server stopped!\n"], "ImportError: no module"),
         ([], "it left no message"),
     ],
 )
-def test_another_reason_is_shown_as_it_is(home: Path, said: list[str], line: str) -> None:
-    assert failure_reason(said) == line
+def test_an_unknown_reason_is_shown_unchanged(home: Path, output: list[str], line: str) -> None:
+    assert failure_reason(output) == line
 
 
 @pytest.mark.parametrize("inside", ["", "deeper", "deeper/still"])
-def test_a_home_that_cannot_be_written_is_named_at_once(home: Path, inside: str) -> None:
+def test_a_home_that_cannot_be_written_is_reported_at_once(home: Path, inside: str) -> None:
     home.write_text("a file")
     folder = home / inside
     with (
@@ -82,28 +82,28 @@ def test_a_home_that_cannot_be_written_is_named_at_once(home: Path, inside: str)
         pass
 
 
-def test_a_first_start_is_waited_for_and_later_ones_are_not(home: Path) -> None:
-    begun, made, order = threading.Event(), threading.Event(), []
+def test_runs_wait_for_a_first_start_but_not_for_later_ones(home: Path) -> None:
+    started, migrated, order = threading.Event(), threading.Event(), []
 
     def first() -> None:
         with first_start(home):
-            begun.set()
-            made.wait(30)
+            started.set()
+            migrated.wait(30)
             (home / "prefect.db").write_text("made")
             order.append("first")
 
     def second() -> None:
-        begun.wait(30)
+        started.wait(30)
         with first_start(home):
             order.append("second")
 
     threads = [threading.Thread(target=one) for one in (first, second)]
     for thread in threads:
         thread.start()
-    begun.wait(30)
+    started.wait(30)
     threads[1].join(0.5)
     assert order == []
-    made.set()
+    migrated.set()
     for thread in threads:
         thread.join(30)
     assert order == ["first", "second"]
@@ -116,7 +116,7 @@ def test_a_first_start_is_waited_for_and_later_ones_are_not(home: Path) -> None:
     assert (home / own_server.LOCK).read_text() == own_server.database_state()
 
 
-def test_a_start_that_failed_is_no_start(home: Path) -> None:
+def test_a_failed_start_does_not_count_as_the_first_start(home: Path) -> None:
     (home).mkdir()
     (home / "prefect.db").write_text("half made")
     with pytest.raises(InputError), first_start(home):
@@ -124,8 +124,8 @@ def test_a_start_that_failed_is_no_start(home: Path) -> None:
     assert (home / own_server.LOCK).read_text() == ""
 
 
-class Ending:
-    """A process that ends when `over` says."""
+class FakeProcess:
+    """A stand-in for a process. It has ended when `dead` is set."""
 
     def __init__(self) -> None:
         self.dead = threading.Event()
@@ -135,19 +135,19 @@ class Ending:
 
 
 @pytest.mark.parametrize("kills", [0, 1, 3, 9])
-def test_a_server_that_is_killed_begins_again(monkeypatch: pytest.MonkeyPatch, kills: int) -> None:
+def test_a_server_that_is_killed_is_restarted(monkeypatch: pytest.MonkeyPatch, kills: int) -> None:
     monkeypatch.setattr(own_server, "LOOK_SECONDS", 0.01)
-    begun: list[Ending] = []
+    started: list[FakeProcess] = []
     over = threading.Event()
 
     @contextmanager
-    def begin() -> Iterator[Ending]:
-        begun.append(Ending())
-        if len(begun) < kills:
-            begun[-1].dead.set()
-        yield begun[-1]
+    def begin() -> Iterator[FakeProcess]:
+        started.append(FakeProcess())
+        if len(started) < kills:
+            started[-1].dead.set()
+        yield started[-1]
 
-    first = Ending()
+    first = FakeProcess()
     if kills:
         first.dead.set()
     given_up: list[bool] = []
@@ -157,25 +157,25 @@ def test_a_server_that_is_killed_begins_again(monkeypatch: pytest.MonkeyPatch, k
     over.set()
     keeper.join(5)
     assert not keeper.is_alive()
-    assert len(begun) == min(kills, own_server.MAX_RESTARTS)
+    assert len(started) == min(kills, own_server.MAX_RESTARTS)
     assert given_up == [True] * (kills > own_server.MAX_RESTARTS)
 
 
 @pytest.fixture
-def without_restarts(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Ending]]:
+def without_restarts(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FakeProcess]]:
     """`own_server` with stand-ins for its processes: the first server, and dead ones after it."""
-    servers = [Ending()]
+    servers = [FakeProcess()]
 
     @contextmanager
-    def start(*given: object) -> Iterator[Ending]:
+    def start(*_: object) -> Iterator[FakeProcess]:
         if len(servers) > 1:
             servers[-1].dead.set()
-        servers.append(Ending())
+        servers.append(FakeProcess())
         yield servers[-2]
 
     monkeypatch.setattr(own_server, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(own_server, "prefect_process", start)
-    monkeypatch.setattr(own_server, "wait_until_healthy", lambda *given: None)
+    monkeypatch.setattr(own_server, "wait_until_healthy", lambda *_: None)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield servers
     signal.signal(signal.SIGINT, before)
@@ -199,10 +199,10 @@ def end_the_process() -> None:
 
 @pytest.mark.parametrize("sigint", [signal.default_int_handler, signal.SIG_IGN], ids=["", "ignored"])
 @pytest.mark.parametrize("work", [wait_long, lose_the_server, end_the_process])
-def test_what_needs_a_server_that_was_given_up_ends_in_one_line(
-    without_restarts: list[Ending], work: Callable[[], None], sigint: Any
+def test_work_ends_in_one_line_when_its_server_is_not_restarted(
+    without_restarts: list[FakeProcess], work: Callable[[], None], sigint: Any
 ) -> None:
-    """Also in a script that starts it with &."""
+    """Also in a script that starts the run with &, where SIGINT is ignored."""
     signal.signal(signal.SIGINT, sigint)
     threading.Timer(0.1, without_restarts[0].dead.set).start()
     with (
@@ -212,7 +212,7 @@ def test_what_needs_a_server_that_was_given_up_ends_in_one_line(
         work()
 
 
-def test_an_interrupt_of_the_users_stays_one(without_restarts: list[Ending]) -> None:
+def test_an_interrupt_by_the_user_stays_an_interrupt(without_restarts: list[FakeProcess]) -> None:
     with pytest.raises(KeyboardInterrupt), own_server.own_server(4200):
         raise KeyboardInterrupt
 
@@ -222,14 +222,14 @@ def test_a_server_may_write_while_its_reason_is_read(home: Path, lines: int) -> 
     output: deque[str] = deque(maxlen=own_server.OUTPUT_LINES)
 
     class Line(str):
-        """One that another comes after as soon as it is read."""
+        """A line whose reading appends the next one."""
 
-        def strip(self, *given: object) -> str:  # type: ignore[override]
+        def strip(self, *_: object) -> str:  # type: ignore[override]
             output.append("the next line")
             return super().strip()
 
     output.extend(Line(f"line {n}") for n in range(lines))
-    dead = Ending()
+    dead = FakeProcess()
     dead.dead.set()
     with pytest.raises(InputError, match=f"^Prefect's server does not start: line {lines - 1}$"):
         own_server.wait_until_healthy("http://127.0.0.1:9/api", dead, output)
@@ -239,12 +239,12 @@ NOTES = ["--set", "ingest.questions=[]", "--until", "ingest", "--json"]
 
 
 def run(environment: dict[str, str], folder: Path, home: Path, store: Path, *more: str) -> "subprocess.Popen[str]":
-    """A run of `text` on a note, or what `more` says."""
+    """A run of `text` on one note, or of the arguments `more`."""
     (folder / "notes").mkdir(exist_ok=True)
     (folder / "notes" / "one.md").write_text("# A note\n\nof a few words.\n")
-    words = more or ("text", "--set", f"ingest.path={folder / 'notes'}", *NOTES)
+    arguments = more or ("text", "--set", f"ingest.path={folder / 'notes'}", *NOTES)
     return subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "run", *words, "--store", str(store)],
+        [sys.executable, "-m", "flows.cli", "run", *arguments, "--store", str(store)],
         env={**environment, "PREFECT_HOME": str(home)},
         cwd=ROOT,
         stdout=subprocess.PIPE,
@@ -254,44 +254,44 @@ def run(environment: dict[str, str], folder: Path, home: Path, store: Path, *mor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", ["belongs to another version of Prefect", "is damaged"])
+@pytest.mark.parametrize("problem", ["belongs to another version of Prefect", "is damaged"])
 def test_a_database_that_cannot_be_used_ends_in_one_line(
-    environment: dict[str, str], tmp_path: Path, wrong: str
+    environment: dict[str, str], tmp_path: Path, problem: str
 ) -> None:
-    if wrong == "is damaged":
+    if problem == "is damaged":
         (tmp_path / "prefect.db").write_bytes(b"no database" * 1000)
     else:
         with sqlite3.connect(tmp_path / "prefect.db") as file:
             file.execute("create table alembic_version (version_num varchar(32))")
             file.execute("insert into alembic_version values ('ffffffffffff')")
-    ended = run(environment, tmp_path, tmp_path, tmp_path / "store")
-    _, said = ended.communicate(timeout=300)
-    assert ended.returncode == 2
-    assert said.count("\n") == 1
-    assert f"its database {tmp_path}/prefect.db {wrong}" in said
+    process = run(environment, tmp_path, tmp_path, tmp_path / "store")
+    _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 2
+    assert stderr.count("\n") == 1
+    assert f"its database {tmp_path}/prefect.db {problem}" in stderr
 
 
 @pytest.mark.slow
-def test_four_first_runs_at_once(environment: dict[str, str], tmp_path: Path) -> None:
+def test_four_first_runs_at_once_succeed(environment: dict[str, str], tmp_path: Path) -> None:
     runs = [run(environment, tmp_path, tmp_path / "home", tmp_path / f"store-{n}") for n in range(4)]
-    said = [one.communicate(timeout=500)[1] for one in runs]
-    assert [one.returncode for one in runs] == [0] * 4, said
+    outputs = [process.communicate(timeout=500)[1] for process in runs]
+    assert [process.returncode for process in runs] == [0] * 4, outputs
 
 
 @pytest.mark.slow
 def test_a_run_whose_server_is_killed_resumes(environment: dict[str, str], tmp_path: Path) -> None:
     store = tmp_path / "store"
-    words = ("tiny", "--device", "cpu", "--until", "condenser", "--json")
-    one = run(environment, tmp_path, tmp_path / "home", store, *words)
+    arguments = ("tiny", "--device", "cpu", "--until", "condenser", "--json")
+    process = run(environment, tmp_path, tmp_path / "home", store, *arguments)
     end = time.monotonic() + 300
     while not list(store.glob("work/*/checkpoints")):
-        assert one.poll() is None
+        assert process.poll() is None
         assert time.monotonic() < end
         time.sleep(0.2)
-    (server,) = [p for p in psutil.Process(one.pid).children() if "server" in p.cmdline()]
+    (server,) = [p for p in psutil.Process(process.pid).children() if "server" in p.cmdline()]
     server.kill()
-    out, said = one.communicate(timeout=500)
-    assert one.returncode == 0, said
+    out, stderr = process.communicate(timeout=500)
+    assert process.returncode == 0, stderr
     assert "condenser" in json.loads(out)["artifacts"]
     for raw in ("Traceback", "Event(", "retry", "ERROR", "httpx", "Error logging"):
-        assert raw not in said
+        assert raw not in stderr

@@ -19,26 +19,26 @@ from tasks.api import healthy
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_nobody_answers_at_a_free_port() -> None:
+def test_no_server_answers_at_a_free_port() -> None:
     assert not healthy(f"http://127.0.0.1:{free_port()}/api")
     assert not healthy("no address")
 
 
 @pytest.mark.parametrize(("status", "answers"), [(200, True), (401, True), (403, True), (404, False), (500, False)])
-def test_another_web_server_is_not_prefects(status: int, answers: bool) -> None:
+def test_another_web_server_is_not_healthy(status: int, answers: bool) -> None:
     with web_server(status) as port:
         assert healthy(f"http://127.0.0.1:{port}/api") == answers
 
 
-def test_up_says_that_the_port_is_taken(call_cli, tmp_path: Path) -> None:
+def test_up_reports_that_the_port_is_in_use(call_cli, tmp_path: Path) -> None:
     with web_server(404) as port:
-        ended = call_cli("up", "--port", str(port), store=tmp_path)
-    assert (ended.returncode, ended.stderr) == (2, f"error: --port {port}: another program uses this port\n")
+        result = call_cli("up", "--port", str(port), store=tmp_path)
+    assert (result.returncode, result.stderr) == (2, f"error: --port {port}: another program uses this port\n")
 
 
 @contextmanager
 def web_server(status: int) -> Iterator[int]:
-    """Its port; every answer is `status`."""
+    """A web server that always answers with `status`. Yields its port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

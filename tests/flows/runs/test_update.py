@@ -22,19 +22,19 @@ OF_TEXTS = [
     *READY[:-2],
     *("ingest-whole", "tokens-whole", "bm25-whole", "encode-whole", "index-whole", "evaluate", "report"),
 ]
-"""What `search` answers from too: the texts before questions were cut out of them."""
+"""The nodes of an update. Those of whole texts, from which no questions are cut, are for `search`."""
 
 
 def record(store: Store, hour: int, *settings: str, dense: str | None = "stage2", recipe: str = "text") -> Path:
-    """A finished run; gives the folder of its model, or of BM25's index."""
+    """Records a finished run. Returns the folder of its model, or of BM25's index."""
 
     def ref(node: str) -> Ref:
         digest = hashlib.sha256(f"{node} {hour}".encode()).hexdigest()
         (store.objects / digest).mkdir(parents=True)
         return Ref(node, digest, digest, digest, store.objects / digest, {})
 
-    made = [dense, f"index-{dense}"] if dense else []
-    refs = {n: ref(n) for n in ("ingest", "tokenizer", "bm25", *made, "evaluate")}
+    dense_nodes = [dense, f"index-{dense}"] if dense else []
+    refs = {n: ref(n) for n in ("ingest", "tokenizer", "bm25", *dense_nodes, "evaluate")}
     metrics = {"dense": dense, "winner_on_dev": "dense" if dense else "bm25", "fusion": None}
     (refs["evaluate"].path / "metrics.json").write_text(json.dumps(metrics))
     details = {"recipe": resolve(recipe, settings).model_dump(mode="json"), "set": list(settings)}
@@ -42,7 +42,7 @@ def record(store: Store, hour: int, *settings: str, dense: str | None = "stage2"
     return refs[dense or "bm25"].path
 
 
-def test_the_last_dense_model_of_the_newest_run_answers_for_new_files(store: Store) -> None:
+def test_the_last_dense_model_of_the_newest_run_is_used_for_new_files(store: Store) -> None:
     record(store, 1, "ingest.path=notes")
     model = record(store, 2, "ingest.path=notes", "ingest.passage_words=50", "stage2.epochs=9")
     record(store, 3, recipe="tiny")
@@ -55,7 +55,7 @@ def test_the_last_dense_model_of_the_newest_run_answers_for_new_files(store: Sto
     assert [n.name for n in nodes(resolved)] == OF_TEXTS
 
 
-def test_what_is_given_counts_more_than_the_runs_settings(store: Store) -> None:
+def test_the_commands_settings_replace_those_of_the_run(store: Store) -> None:
     record(store, 1, "ingest.path=notes", "bm25.k1=1")
     resolved, _, _ = prepare_update(store, "text", ["bm25.k1=2"])
     assert resolved.bm25.k1 == 2
@@ -70,7 +70,7 @@ def test_an_update_continues_from_the_update_before(store: Store) -> None:
     assert len(again) == len(settings)
 
 
-def test_runs_that_an_update_does_not_make_are_joined_no_more(store: Store) -> None:
+def test_an_update_removes_fusions_of_runs_that_it_does_not_build(store: Store) -> None:
     record(store, 1, "evaluate.fusions=[[bm25, stage1]]")
     resolved, settings, _ = prepare_update(store, "text", [])
     assert resolved.evaluate.fusions == []
@@ -79,7 +79,7 @@ def test_runs_that_an_update_does_not_make_are_joined_no_more(store: Store) -> N
     assert len(prepare_update(store, "text", [])[1]) == len(settings)
 
 
-def test_of_several_folders_it_is_the_run_of_the_same(store: Store) -> None:
+def test_an_update_continues_the_run_of_the_same_folder(store: Store) -> None:
     notes = record(store, 1, "ingest.path=notes")
     mails = record(store, 2, "ingest.path=mails")
     assert prepare_update(store, "text", ["ingest.path=notes"])[0].model == notes
@@ -87,50 +87,50 @@ def test_of_several_folders_it_is_the_run_of_the_same(store: Store) -> None:
     assert prepare_update(store, "text", ["ingest.path=moved"])[0].model == mails
 
 
-def test_a_path_with_signs_of_yaml_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_path_with_yaml_characters_is_used_unchanged(tmp_path: Path) -> None:
     store = Store(tmp_path / "a: #b 'c' é")
     model = record(store, 1, "ingest.path=notes")
     assert prepare_update(store, "text", [])[0].model == model
 
 
-def test_no_run_no_update(store: Store) -> None:
+def test_an_update_without_a_run_is_refused(store: Store) -> None:
     record(store, 1, recipe="tiny")
     record(store, 2, dense=None)
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         prepare_update(store, "text", [])
-    assert str(told.value) == (f"{store.root}: no finished run of text with a model; `cocondenser run text` makes one")
+    assert str(error.value) == (f"{store.root}: no finished run of text with a model; `cocondenser run text` makes one")
 
 
-def test_texts_are_read_as_the_model_learnt_to(store: Store) -> None:
+def test_settings_that_differ_from_the_models_training_are_refused(store: Store) -> None:
     record(store, 1, "encoder.title_tokens=8")
     with pytest.raises(InputError, match=r"encoder\.title_tokens: 9, but the model was trained with 8"):
         prepare_update(store, "text", ["encoder.title_tokens=9"])
 
 
 def test_an_existing_model_needs_no_field_of_a_training() -> None:
-    ready = resolve("tiny", ["model=absent", "condenser.skip_from=9", "stage2.negative_depth=999999"])
-    assert [n.name for n in nodes(ready)] == READY
-    assert next(n for n in nodes(ready) if n.name == "search-model").config.splits == ["dev", "test"]
-    assert "absent" not in json.dumps(configuration(ready))
+    recipe = resolve("tiny", ["model=absent", "condenser.skip_from=9", "stage2.negative_depth=999999"])
+    assert [n.name for n in nodes(recipe)] == READY
+    assert next(n for n in nodes(recipe) if n.name == "search-model").config.splits == ["dev", "test"]
+    assert "absent" not in json.dumps(configuration(recipe))
     with pytest.raises(InputError, match=r" model: .*rerank"):
         resolve("tiny", ["model=given", "rerank={splits: [dev, test], depth: 9}"])
 
 
-def test_an_existing_model_that_is_none_is_reported_before_the_run(store: Store, tmp_path: Path) -> None:
+def test_a_path_without_a_model_is_reported_before_the_run(store: Store, tmp_path: Path) -> None:
     for setting in ("model", "rounds.miner"):
-        told = []
+        messages = []
         for path in (tmp_path / "absent", tmp_path):
             dag = nodes(resolve("tiny", [f"{setting}={path}"]))
             with pytest.raises(InputError) as error:
                 preflight.check(store, dag, [n for n in dag if n.stage == "adopt"])
-            told.append(str(error.value))
-        assert told == [
+            messages.append(str(error.value))
+        assert messages == [
             f"{setting}: {tmp_path / 'absent'}: no such file or folder",
             f"{setting}: {tmp_path / 'config.json'}: missing; a checkpoint is a Hugging Face model folder",
         ]
 
 
-def test_what_an_update_did_is_reported_for_whole_texts(store: Store) -> None:
+def test_the_counts_of_an_update_are_those_of_the_whole_texts(store: Store) -> None:
     def ref(node: str, **metrics: int) -> Ref:
         def write(out: Path, checkpoints: Path) -> dict[str, int]:
             (out / "file").write_text(node)
@@ -146,8 +146,8 @@ def test_what_an_update_did_is_reported_for_whole_texts(store: Store) -> None:
     assert update_counts(store, refs, before)["shards"] == 5
     refs["ingest-whole"] = ref("ingest-whole", documents=1200, passages=3600)
     refs["encode-whole"] = ref("encode-whole", shards=10, shards_reused=7)
-    told = update_summary(update_counts(store, refs, before))
-    assert told == "1,200 documents, 3,600 passages: 3 of 10 shards encoded again, 7 reused"
+    summary = update_summary(update_counts(store, refs, before))
+    assert summary == "1,200 documents, 3,600 passages: 3 of 10 shards encoded again, 7 reused"
     again = update_summary(update_counts(store, refs, datetime.now(UTC)))
     assert again == "1,200 documents, 3,600 passages: 0 of 10 shards encoded again, 10 reused"
 
@@ -168,7 +168,7 @@ def write_note(folder: Path, number: int, subject: str) -> None:
 
 
 @pytest.mark.slow
-def test_update_end_to_end(run_served, call_cli, tmp_path: Path) -> None:
+def test_an_update_end_to_end(run_served, call_cli, tmp_path: Path) -> None:
     notes, store, recipe = tmp_path / "notes", tmp_path / "store", tmp_path / "mine.yaml"
     notes.mkdir()
     for number in range(80):
@@ -183,12 +183,12 @@ def test_update_end_to_end(run_served, call_cli, tmp_path: Path) -> None:
     )
 
     def call(command: str) -> tuple[dict[str, dict], dict[str, int]]:
-        ended = run_served(command, str(recipe), "--json", "--device", "cpu", store=store, seconds=500)
-        assert ended.returncode == 0, ended.stderr
-        told = json.loads(ended.stdout)
-        done = told.get("update", {})
-        assert not done or ended.stderr.endswith(f"\n{update_summary(done)}\n")
-        return told["artifacts"], done
+        result = run_served(command, str(recipe), "--json", "--device", "cpu", store=store, seconds=500)
+        assert result.returncode == 0, result.stderr
+        output = json.loads(result.stdout)
+        done = output.get("update", {})
+        assert not done or result.stderr.endswith(f"\n{update_summary(done)}\n")
+        return output["artifacts"], done
 
     none = run_served("update", str(recipe), store=store)
     assert (none.returncode, len(none.stderr.splitlines())) == (2, 1)
@@ -207,15 +207,15 @@ def test_update_end_to_end(run_served, call_cli, tmp_path: Path) -> None:
     assert (done["shards"], done["shards_reused"]) == (encoded["shards"], encoded["shards_reused"])
     again = call("update")[1]
     assert (again["shards_encoded"], again["shards_reused"]) == (0, encoded["shards"])
-    found = json.loads(call_cli("search", "zymurgy", "--json", "--by", "bm25", store=store).stdout)
-    assert found["answers"][0]["doc_id"] == "note900.md"
-    asked = call_cli("search", "notes on the zymurgy", "-k", "100", "--json", "--by", "dense", store=store)
-    assert "note900.md" in [answer["doc_id"] for answer in json.loads(asked.stdout)["answers"]]
+    by_bm25 = json.loads(call_cli("search", "zymurgy", "--json", "--by", "bm25", store=store).stdout)
+    assert by_bm25["answers"][0]["doc_id"] == "note900.md"
+    by_dense = call_cli("search", "notes on the zymurgy", "-k", "100", "--json", "--by", "dense", store=store)
+    assert "note900.md" in [answer["doc_id"] for answer in json.loads(by_dense.stdout)["answers"]]
 
     (notes / "note900.md").unlink()
     second, _ = call("update")
     assert second["model"]["digest"] == first["model"]["digest"]
     encoded = second["encode-model"]["metrics"]
     assert encoded["shards"] - 4 <= encoded["shards_reused"]
-    found = json.loads(call_cli("search", "zymurgy", "--json", "--by", "bm25", "-k", "100", store=store).stdout)
-    assert "note900.md" not in [answer["doc_id"] for answer in found["answers"]]
+    by_bm25 = json.loads(call_cli("search", "zymurgy", "--json", "--by", "bm25", "-k", "100", store=store).stdout)
+    assert "note900.md" not in [answer["doc_id"] for answer in by_bm25["answers"]]

@@ -17,20 +17,20 @@ from pipeline.errors import InputError
 from pipeline.runtime.work import Work, silent
 
 
-def test_collections_that_are_nowhere_or_not_judged(tmp_path: Path) -> None:
+def test_missing_and_unjudged_collections_are_reported(tmp_path: Path) -> None:
     folder = beir(tmp_path / "unjudged", splits=["train"])
     (tmp_path / "file").write_text("")
     (tmp_path / "bare").mkdir()
-    for given, line in {
+    for name, line in {
         str(tmp_path / "none"): "no such folder",
         str(tmp_path / "file"): "is a file, not a folder in BEIR's layout or an id of ir_datasets",
         str(tmp_path / "bare"): "corpus.jsonl does not exist, plain or compressed",
         str(folder): "no judgements: neither qrels/dev.tsv nor qrels/test.tsv exists",
         "beir/scifct": "no such folder, no recipe, and no dataset of ir_datasets (did you mean beir/scifact or ",
     }.items():
-        with pytest.raises(InputError) as told:
-            find_collection(given)
-        assert str(told.value).startswith(f"collection {given}: {line}")
+        with pytest.raises(InputError) as error:
+            find_collection(name)
+        assert str(error.value).startswith(f"collection {name}: {line}")
 
 
 def a_file(qrels: Path) -> None:
@@ -57,18 +57,18 @@ def of_other_files(qrels: Path) -> None:
         (of_other_files, "holds none of train.tsv, dev.tsv, test.tsv; without judgements, remove this folder"),
     ],
 )
-def test_judgements_that_cannot_be_read(tmp_path: Path, make: Callable[[Path], None], line: str) -> None:
+def test_judgements_that_cannot_be_read_are_reported(tmp_path: Path, make: Callable[[Path], None], line: str) -> None:
     folder = beir(tmp_path / "house", splits=["test"])
     shutil.rmtree(folder / "qrels")
     make(folder / "qrels")
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         find_collection(str(folder))
-    assert str(told.value).startswith(f"collection {folder}: {folder}/qrels: {line}")
+    assert str(error.value).startswith(f"collection {folder}: {folder}/qrels: {line}")
 
 
 @pytest.fixture
 def catalogue() -> Iterator[None]:
-    """`house` with documents alone, `house/test` and `house/dev` judged, `house/rest` not."""
+    """`house` has only documents, `house/test` and `house/dev` are judged, `house/rest` is not."""
     import ir_datasets
     from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericDoc, GenericQuery, TrecQrel
 
@@ -97,31 +97,31 @@ def catalogue() -> Iterator[None]:
             return {}
 
     judged = ir_datasets.Dataset(Docs(), Queries(), Qrels())
-    made = {"house": ir_datasets.Dataset(Docs()), "house/test": judged, "house/dev": judged}
-    made["house/rest"] = made["shed"] = ir_datasets.Dataset(Docs(), Queries())
-    made["shed/odd"] = judged
-    for name, dataset in made.items():
+    datasets = {"house": ir_datasets.Dataset(Docs()), "house/test": judged, "house/dev": judged}
+    datasets["house/rest"] = datasets["shed"] = ir_datasets.Dataset(Docs(), Queries())
+    datasets["shed/odd"] = judged
+    for name, dataset in datasets.items():
         ir_datasets.registry.register(name, dataset)
     yield
-    for name in made:
+    for name in datasets:
         ir_datasets.registry._registered.pop(name)
 
 
-def test_a_catalogues_id_is_its_judged_splits(catalogue, store: Store, tmp_path: Path) -> None:
-    def splits(given: str) -> tuple[str | None, ...]:
-        found = find_collection(given).ingest
-        return found["collection"], found["train"], found["dev"], found["test"]
+def test_a_catalogues_id_gives_its_judged_splits(catalogue, store: Store, tmp_path: Path) -> None:
+    def splits(dataset_id: str) -> tuple[str | None, ...]:
+        reader = find_collection(dataset_id).ingest
+        return reader["collection"], reader["train"], reader["dev"], reader["test"]
 
     assert splits("house") == ("house", None, "house/dev", "house/test")
     assert splits("house/test") == ("house/test", None, None, "house/test")
     assert splits("house/dev") == ("house/dev", None, "house/dev", None)
-    for given, line in {
+    for dataset_id, line in {
         "shed": "ir_datasets has no judgements for its questions; use one of shed/odd",
         "house/rest": "ir_datasets has no judgements for its questions",
     }.items():
-        with pytest.raises(InputError) as told:
-            find_collection(given)
-        assert str(told.value) == f"collection {given}: {line}"
+        with pytest.raises(InputError) as error:
+            find_collection(dataset_id)
+        assert str(error.value) == f"collection {dataset_id}: {line}"
     recipe, _ = zero_shot_recipe(store, str(plain(tmp_path / "m")), "house/test")
     assert recipe.name == "m on house-test"
     from pipeline.data.ingest import ingest
@@ -132,9 +132,9 @@ def test_a_catalogues_id_is_its_judged_splits(catalogue, store: Store, tmp_path:
     assert (counts["passages"], counts["queries"], counts["qrels"]) == (20, 1, 1)
 
 
-def test_a_recipes_collection_comes_with_its_first_stage(store: Store, tmp_path: Path) -> None:
+def test_the_collection_of_a_recipe_has_its_first_stage(store: Store, tmp_path: Path) -> None:
     model = str(plain(tmp_path / "m"))
-    recipe, own = zero_shot_recipe(store, model, "tiny", [])[0], resolve("tiny")
-    shared = [(one.stage, one.config) for one in nodes(own) if one.name in ("ingest", "bm25")]
-    assert [(one.stage, one.config) for one in nodes(recipe) if one.name in ("ingest", "bm25")] == shared
-    assert (recipe.name, recipe.example_question) == ("m on tiny", own.example_question)
+    recipe, tiny = zero_shot_recipe(store, model, "tiny", [])[0], resolve("tiny")
+    shared = [(node.stage, node.config) for node in nodes(tiny) if node.name in ("ingest", "bm25")]
+    assert [(node.stage, node.config) for node in nodes(recipe) if node.name in ("ingest", "bm25")] == shared
+    assert (recipe.name, recipe.example_question) == ("m on tiny", tiny.example_question)

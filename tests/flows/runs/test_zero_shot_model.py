@@ -20,9 +20,9 @@ from pipeline.errors import InputError
 from tasks.keys import key_of
 
 
-def test_models_that_are_nowhere(store: Store, tmp_path: Path) -> None:
+def test_missing_models_are_reported(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for given, line in {
+    for name, line in {
         str(tmp_path / "none"): "no such folder",
         "./none": "no such folder",
         str(tmp_path / "file"): "is a file, not a folder with a model",
@@ -30,11 +30,11 @@ def test_models_that_are_nowhere(store: Store, tmp_path: Path) -> None:
         "abcdef": f"no such folder, and no node of a run in {store.root}",
         "x/all-MiniLM": "`hf download x/all-MiniLM --local-dir DIR` downloads a model from the Hugging Face hub",
     }.items():
-        with pytest.raises(InputError) as told:
-            find_model(store, given)
-        shown = Path.cwd() / given if given.startswith(".") else given
-        assert str(told.value).startswith(f"model {shown}: ")
-        assert str(told.value).endswith(line)
+        with pytest.raises(InputError) as error:
+            find_model(store, name)
+        full_name = Path.cwd() / name if name.startswith(".") else name
+        assert str(error.value).startswith(f"model {full_name}: ")
+        assert str(error.value).endswith(line)
 
 
 def recorded(store: Store, name: str, hour: int, *settings: str, **artifacts: Path) -> dict[str, Ref]:
@@ -51,7 +51,7 @@ def recorded(store: Store, name: str, hour: int, *settings: str, **artifacts: Pa
     return refs
 
 
-def test_a_model_of_the_store_reads_as_its_run_did(store: Store, tmp_path: Path, collection: Path) -> None:
+def test_a_model_of_the_store_uses_the_settings_of_its_run(store: Store, tmp_path: Path, collection: Path) -> None:
     from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
 
     source = plain(tmp_path / "source")
@@ -61,8 +61,8 @@ def test_a_model_of_the_store_reads_as_its_run_did(store: Store, tmp_path: Path,
     old = recorded(store, "old", 1, stage2=tmp_path / "own")
     new = recorded(store, "new", 2, *lengths, stage2=tmp_path / "own", bm25=tmp_path / "empty")
     digest = new["stage2"].digest
-    for given in ("stage2", "new:stage2", digest, digest[:8], str(store.objects / digest)):
-        recipe, _ = zero_shot_recipe(store, given, str(collection))
+    for name in ("stage2", "new:stage2", digest, digest[:8], str(store.objects / digest)):
+        recipe, _ = zero_shot_recipe(store, name, str(collection))
         assert recipe.name == "new stage2 on lamps"
         assert recipe.model == new["stage2"].path
         assert (recipe.encoder.question_tokens, recipe.encode.passage_tokens) == (24, 48)
@@ -72,13 +72,13 @@ def test_a_model_of_the_store_reads_as_its_run_did(store: Store, tmp_path: Path,
             "cls",
         )
     assert zero_shot_recipe(store, "old:stage2", str(collection))[0].model == old["stage2"].path
-    for given, line in {
+    for name, line in {
         "new:stage3": "model new:stage3: no node 'stage3' in the run of new (did you mean stage2?)",
         "new:bm25": "bm25 of the run of new has no model; these nodes have one: stage2",
     }.items():
-        with pytest.raises(InputError) as told:
-            find_model(store, given)
-        assert str(told.value) == line
+        with pytest.raises(InputError) as error:
+            find_model(store, name)
+        assert str(error.value) == line
     (new["stage2"].path / "model.safetensors").write_bytes(b"changed")
     model = next(
         node for node in nodes(zero_shot_recipe(store, "new:stage2", str(collection))[0]) if node.name == "model"
