@@ -1,4 +1,4 @@
-"""The image's own steps, without an engine: what the Dockerfile copies and runs, in a folder that stands for /app."""
+"""The image's own steps, without an engine: what the Dockerfile copies and runs, in a folder instead of /app."""
 
 import os
 import re
@@ -21,11 +21,11 @@ from setuptools import build_meta
 if "--editable" in sys.argv:
     build_meta.build_editable(sys.argv[0] + "-wheels")
 """
-"""An editable install without what it would download."""
+"""An editable install that downloads nothing."""
 
 
 def steps() -> list[tuple[str, str]]:
-    """(COPY, sources and target) and (RUN, shell command), in their order; lines that are continued in one."""
+    """(COPY, sources and target) and (RUN, shell command), in order. Continued lines are joined."""
     joined = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE))
     return re.findall(r"^(COPY|RUN) (.*)$", joined, re.MULTILINE)
 
@@ -40,19 +40,19 @@ def copy(sources: list[str], app: Path) -> None:
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """/app, once all steps that copy or install there are done."""
+    """/app after all steps that copy or install."""
     app, tools = tmp_path_factory.mktemp("app"), tmp_path_factory.mktemp("tools")
     (tools / "pip").write_text(PIP)
     (tools / "pip").chmod(0o755)
     (tools / "pip-wheels").mkdir()
     (tools / "python").symlink_to(sys.executable)
-    for kind, what in steps():
+    for kind, arguments in steps():
         if kind == "COPY":
-            copy(what.split()[:-1], app)
-        elif "pip install" in what:
-            here = {"PATH": f"{tools}:{os.environ['PATH']}", "FAISS": "cpu"}
-            ended = subprocess.run(["sh", "-c", what], cwd=app, env=here, capture_output=True, text=True)
-            assert ended.returncode == 0, ended.stderr
+            copy(arguments.split()[:-1], app)
+        elif "pip install" in arguments:
+            environment = {"PATH": f"{tools}:{os.environ['PATH']}", "FAISS": "cpu"}
+            result = subprocess.run(["sh", "-c", arguments], cwd=app, env=environment, capture_output=True, text=True)
+            assert result.returncode == 0, result.stderr
             assert len(list((tools / "pip-wheels").glob("*.whl"))) == 1
     return app
 
@@ -64,13 +64,13 @@ def test_the_editable_install_finds_every_package(app: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_every_package_is_copied_whole(app: Path, name: str) -> None:
+def test_every_module_of_a_package_is_copied(app: Path, name: str) -> None:
     folder = name.replace(".", "/")
-    there = {path.name for path in (ROOT / folder).glob("*.py")}
-    assert there
-    assert there == {path.name for path in (app / folder).glob("*.py")}
+    modules = {path.name for path in (ROOT / folder).glob("*.py")}
+    assert modules
+    assert modules == {path.name for path in (app / folder).glob("*.py")}
 
 
-def test_what_the_project_reads_besides_code_is_copied(app: Path) -> None:
+def test_other_files_that_the_project_reads_are_copied(app: Path) -> None:
     assert (app / "prefect.yaml").is_file()
     assert (app / "flows" / "recipes" / "base.yaml").is_file()

@@ -1,4 +1,4 @@
-"""docs/results.md can be repeated: its commands' settings fit, its tables are those of the kept figures."""
+"""docs/results.md can be reproduced: its commands have valid settings, and its tables match the kept figures."""
 
 import re
 import shlex
@@ -44,10 +44,10 @@ def test_every_ablation_starts_from_models_that_a_command_builds(path: Path) -> 
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("ladder-*.yaml")), ids=lambda path: path.stem)
-def test_finished_models_are_fine_tuned_as_the_project_does(path: Path) -> None:
-    """A list of settings replaces the one of the file that is extended, and could lose some."""
+def test_finished_models_are_fine_tuned_as_in_the_projects_ablations(path: Path) -> None:
+    """A list of settings replaces the list of the extended file, so settings could be lost."""
     if path.stem not in named(ABLATIONS):
-        pytest.skip("an ablation of the results alone")
+        pytest.skip("only the results have this ablation")
     ours = {(cell.row, cell.size, cell.seed): cell.recipe for cell in cells(load(path.stem))}
     theirs = {(cell.row, cell.size, cell.seed): cell.recipe for cell in cells(load(str(path)))}
     assert theirs.keys() <= ours.keys()
@@ -61,27 +61,27 @@ def test_the_sentence_tasks_start_from_models_that_a_command_builds() -> None:
     assert {str(ROOT / name) for name in models} <= {str(RESULTS / "models" / model) for model in build_commands()}
 
 
-def test_the_models_commands_fit_their_recipes() -> None:
-    found = build_commands()
-    assert {*found} == {*read_parquet(RESULTS / PRETRAINING)["model"].unique().to_pylist()}
-    for words in found.values():
+def test_the_commands_of_the_models_fit_their_recipes() -> None:
+    commands = build_commands()
+    assert {*commands} == {*read_parquet(RESULTS / PRETRAINING)["model"].unique().to_pylist()}
+    for words in commands.values():
         resolve(words[0], [words[n + 1] for n, word in enumerate(words) if word == "--set"])
 
 
 def test_losses_of_pre_training_are_in_the_results() -> None:
-    """Means of the last tenth of the updates, and of the first one."""
+    """The means of the last tenth of the updates, and of the first tenth."""
     history = read_parquet(RESULTS / PRETRAINING).to_pandas()
     rows = (ROOT / "docs/results.md").read_text().partition("## Pre-training\n")[2].partition("\n\n")[0].splitlines()
     names = {"BERT 20 M": "BERT-20M", "Condenser 20 M": "Condenser-20M", "contrastive only": "contrastive-only"}
     names["Condenser continued"] = "Condenser-continued"
     places = [line.strip("| ").split(" | ") for line in rows if line.startswith("| ")][1:]
     assert len(places) == history["model"].nunique()
-    for row, *_, told in places:
+    for row, *_, text in places:
         row = row.partition(",")[0]
-        own = history[history["model"] == names.get(row, row)].drop(columns=["model", "step"]).dropna(axis=1)
-        tenth = len(own) // 10
-        last, first = (sorted(one.mean()) for one in (own.tail(tenth), own.head(tenth)))
-        figures = [float(figure) for figure in re.findall(r"(?<![\d,])\d*\.\d+", told)]
+        losses = history[history["model"] == names.get(row, row)].drop(columns=["model", "step"]).dropna(axis=1)
+        tenth = len(losses) // 10
+        last, first = (sorted(part.mean()) for part in (losses.tail(tenth), losses.head(tenth)))
+        figures = [float(figure) for figure in re.findall(r"(?<![\d,])\d*\.\d+", text)]
         ends, starts = sorted(figures[: len(last)]), sorted(figures[len(last) :])
         assert ends == pytest.approx(last, abs=0.0051), row
         assert starts == pytest.approx(first, abs=0.051), row
@@ -101,7 +101,7 @@ def test_all_kept_figures_are_joined_by_a_command() -> None:
 
 
 def test_the_results_are_small_and_without_weights() -> None:
-    """But for models that somebody built there."""
+    """Models that a user built there are ignored."""
     files = [path for path in RESULTS.rglob("*") if path.is_file() and RESULTS / "models" not in path.parents]
     assert sum(path.stat().st_size for path in files) < 5e6
 
@@ -109,14 +109,14 @@ def test_the_results_are_small_and_without_weights() -> None:
 @pytest.mark.slow  # SQuAD's 10,570 questions are resampled again
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[words.index("--out") + 1])
 def test_joined_means_are_in_the_results(words: list[str]) -> None:
-    """In a line of the same row."""
+    """Each figure is in a line of the same row."""
     part = ROOT / words[0]
     assert words[1] == "--out"
     data = join([(str(part), read_data_file(part))], None)
     table = ablation_table.markdown(data.config, ablation_table.figures(data), ablation_table.tests(data))
-    told = [line.split(" | ") for line in (ROOT / "docs/results.md").read_text().splitlines()]
+    result_lines = [line.split(" | ") for line in (ROOT / "docs/results.md").read_text().splitlines()]
     joined = [line.split(" | ") for line in table.splitlines()]
-    found = [(row, one) for row, *rest in joined for one in re.findall(r"\.\d{3}\*? \[[^]]*\]", " | ".join(rest))]
-    assert found
-    for row, figure in found:
-        assert any(line[0] == row and figure in " | ".join(line) for line in told), (row, figure)
+    figures = [(row, cell) for row, *rest in joined for cell in re.findall(r"\.\d{3}\*? \[[^]]*\]", " | ".join(rest))]
+    assert figures
+    for row, figure in figures:
+        assert any(line[0] == row and figure in " | ".join(line) for line in result_lines), (row, figure)

@@ -38,7 +38,7 @@ def test_listed_words_are_found_by_line(text: str, expected: list[tuple[int, str
     assert [*checker.found(text, WORDS)] == expected
 
 
-def test_the_command_names_file_line_and_replacement(tmp_path: Path) -> None:
+def test_the_command_prints_file_line_and_replacement(tmp_path: Path) -> None:
     (tmp_path / ".ci").mkdir()
     (tmp_path / ".ci/words.py").write_text(SCRIPT.read_text())
     (tmp_path / "CONTRIBUTING.md").write_text(
@@ -52,8 +52,8 @@ def test_the_command_names_file_line_and_replacement(tmp_path: Path) -> None:
 
     def run(*arguments: str) -> tuple[int, str]:
         command = [sys.executable, str(tmp_path / ".ci/words.py"), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True)
-        return done.returncode, done.stdout
+        result = subprocess.run(command, capture_output=True, text=True)
+        return result.returncode, result.stdout
 
     assert run() == (1, "bad.md:1: foo bar -> baz\nbad.md:2: qux -> baz\n")
     assert run("--paths", "good.md", "CONTRIBUTING.md") == (0, "")
@@ -61,7 +61,7 @@ def test_the_command_names_file_line_and_replacement(tmp_path: Path) -> None:
 
 
 def test_paths_limit_what_is_read() -> None:
-    named = {path.name for path in checker.tracked(["docs", "README.md"], skipped=["docs/results.md"])}
-    assert {"README.md", "architecture.md"} <= named
-    assert "results.md" not in named
-    assert "CHANGELOG.md" not in named
+    names = {path.name for path in checker.tracked(["docs", "README.md"], skipped=["docs/results.md"])}
+    assert {"README.md", "architecture.md"} <= names
+    assert "results.md" not in names
+    assert "CHANGELOG.md" not in names

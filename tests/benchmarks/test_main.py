@@ -9,7 +9,7 @@ from benchmarks import __main__ as benchmarks
 from benchmarks.serve import missed
 
 
-def test_the_tables_are_those_of_the_results():
+def test_the_tables_match_the_results():
     assert benchmarks.table() in benchmarks.PAGE.read_text()
     assert benchmarks.headlines() in benchmarks.README.read_text()
     assert set(json.loads(benchmarks.RESULTS.read_text())) == set(benchmarks.GOALS) == set(benchmarks.benchmark_rows())

@@ -1,4 +1,4 @@
-"""What the benchmarks compare with computes the same as this project's step."""
+"""The published code that the benchmarks compare with computes the same as this project's step."""
 
 import numpy as np
 import pytest
@@ -34,8 +34,8 @@ def test_the_published_step_gives_our_loss_and_gradients(pairs):
     )
     ours = {name: p.grad.clone() for name, p in module.named_parameters()}
     module.zero_grad()
-    given = published.padded(batch, 32, SPECIALS.pad)
-    loss = (published.cocondenser if pairs else published.condenser)(module, given, 1, chunk=3)
+    padded_batch = published.padded(batch, 32, SPECIALS.pad)
+    loss = (published.cocondenser if pairs else published.condenser)(module, padded_batch, 1, chunk=3)
     assert sum(float(parts.get(name, 0.0)) for name in ("head_mlm", "late_mlm", "contrastive")) == pytest.approx(loss)
     for name, parameter in module.named_parameters():
         torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-4, atol=1e-5)

@@ -27,21 +27,21 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_help_has_an_example(command: tuple[str, ...]) -> None:
-    shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "120"})
-    assert shown.exit_code == 0
-    assert f"cocondenser {' '.join(command)}" in shown.output.split("Example:")[1]
+    result = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0
+    assert f"cocondenser {' '.join(command)}" in result.output.split("Example:")[1]
 
 
 def test_help_imports_nothing_heavy(run_cli, tmp_path: Path) -> None:
-    begun = time.monotonic()
-    shown = run_cli("--help", store=tmp_path)
-    assert shown.returncode == 0
-    assert time.monotonic() - begun < 10  # 0.5 s on a machine that does nothing else
+    start = time.monotonic()
+    result = run_cli("--help", store=tmp_path)
+    assert result.returncode == 0
+    assert time.monotonic() - start < 10  # 0.5 s on a machine that does nothing else
     code = f"import sys, flows.cli.main; print([m for m in {HEAVY} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_recipes(call_cli, tmp_path: Path) -> None:
+def test_recipes_lists_all_but_hidden_recipes(call_cli, tmp_path: Path) -> None:
     listed = json.loads(call_cli("recipes", "--json", store=tmp_path).stdout)
     assert {"marco", "pydocs-small"} <= {recipe["name"] for recipe in listed}
     assert "tiny" not in {recipe["name"] for recipe in listed}
@@ -78,24 +78,24 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=lambda value: " ".join(value[:4]))
 def test_a_mistake_is_one_line_and_exit_code_2(call_cli, tmp_path: Path, arguments, message: str) -> None:
-    ended = call_cli(*arguments, store=tmp_path)
-    assert ended.returncode == 2
-    assert message in ended.stderr
-    assert ended.stderr.count("\n") == 1
-    assert "Traceback" not in ended.stderr
-    assert ended.stdout == ""
+    result = call_cli(*arguments, store=tmp_path)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
 
 
-def test_fuse(tmp_path: Path) -> None:
+def test_fuse_writes_and_measures_the_joined_list(tmp_path: Path) -> None:
     first = put(tmp_path, "one.trec", "q Q0 a 1 2 x", "q Q0 b 2 1 x")
     second = put(tmp_path, "two.trec", "q Q0 b 1 9 x")
     qrels = put(tmp_path, "qrels.tsv", "query-id\tcorpus-id\tscore", "q\tb\t1")
     out = tmp_path / "both.trec"
     arguments = ["fuse", str(first), str(second), "--out", str(out), "--qrels", str(qrels)]
-    shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
-    assert shown.exit_code == 0
-    assert f"{out}: reciprocal ranks, weight 0.1 of {first}, chosen on 1 question of {qrels}" in shown.output
-    assert [line.split() for line in shown.output.splitlines()[1:4]] == [
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    assert f"{out}: reciprocal ranks, weight 0.1 of {first}, chosen on 1 question of {qrels}" in result.output
+    assert [line.split() for line in result.output.splitlines()[1:4]] == [
         [str(first), ".500"], [str(second), "1.000"], ["fused", "1.000"]
     ]  # fmt: skip
     assert [line.split()[2] for line in out.read_text().splitlines()] == ["b", "a"]
@@ -104,7 +104,7 @@ def test_fuse(tmp_path: Path) -> None:
 
 
 def cut(path: Path, longest: int) -> str:
-    """The message for a run whose lists are no longer."""
+    """The message for a run whose lists are not longer."""
     return (
         f"warning: {path}: no list is longer than {longest}; RR@10 and RR@100 are RR@{longest}, R@20, R@50, R@100 and "
         f"R@1000 are R@{longest}, Success@5, Success@20 and Success@100 are Success@{longest} there, and nDCG@10 and "
@@ -112,19 +112,19 @@ def cut(path: Path, longest: int) -> str:
     )
 
 
-def test_evaluate(tmp_path: Path) -> None:
+def test_evaluate_measures_and_compares_run_files(tmp_path: Path) -> None:
     first = put(tmp_path, "one.trec", "q Q0 a 1 2 x", "q Q0 b 2 1 x", "other Q0 a 1 1 x")
     second = put(tmp_path, "two.trec", "q Q0 b 1 9 x", "r Q0 b 1 9 x")
     qrels = put(tmp_path, "qrels.txt", "q 0 b 1", "r 0 b 2", "none 0 a 0")
     arguments = ["evaluate", str(first), str(second), "--qrels", str(qrels)]
-    shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "400"})
-    assert shown.exit_code == 0
-    lines = {line.split()[0]: line.split()[1:] for line in shown.stdout.splitlines() if line.strip()}
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "400"})
+    assert result.exit_code == 0
+    lines = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.strip()}
     assert lines["2"][:2] == ["questions,", "mean"]
-    assert [line.split()[1::3] for line in shown.stdout.splitlines() if line.startswith("RR@10 ")] == [
+    assert [line.split()[1::3] for line in result.stdout.splitlines() if line.startswith("RR@10 ")] == [
         [".250", "1.000"], [".750", ".500", "0"]
     ]  # fmt: skip
-    assert shown.stderr.splitlines() == [
+    assert result.stderr.splitlines() == [
         f"warning: {qrels}: questions without a relevant passage, left out: 1",
         f"warning: {first}: questions without results, each counted as zero: 1",
         f"warning: {first}: rows of questions without a relevant passage, left out: 1 of 3",
@@ -139,31 +139,31 @@ def test_evaluate(tmp_path: Path) -> None:
 
 
 def test_a_narrow_terminal_shows_every_measure_and_figure(tmp_path: Path) -> None:
-    found = [put(tmp_path, f"{n}.trec", "q Q0 a 1 2 x", "q Q0 b 2 1 x") for n in range(5)]
-    arguments = ["evaluate", *map(str, found), "--qrels", str(put(tmp_path, "qrels.txt", "q 0 b 1"))]
-    shown = [CliRunner().invoke(app, arguments, env={"COLUMNS": width}).stdout for width in ("50", "2000")]
-    figures = [[line.split() for line in text.splitlines() if "@" in line] for text in shown]
+    run_files = [put(tmp_path, f"{n}.trec", "q Q0 a 1 2 x", "q Q0 b 2 1 x") for n in range(5)]
+    arguments = ["evaluate", *map(str, run_files), "--qrels", str(put(tmp_path, "qrels.txt", "q 0 b 1"))]
+    outputs = [CliRunner().invoke(app, arguments, env={"COLUMNS": width}).stdout for width in ("50", "2000")]
+    figures = [[line.split() for line in text.splitlines() if "@" in line] for text in outputs]
     assert figures[0] == figures[1]
 
 
-def test_what_is_missing_comes_with_the_commands_that_bring_it(call_cli, tmp_path: Path) -> None:
-    ended = call_cli("run", "nq", "--until", "ingest", store=tmp_path)
-    assert ended.returncode == 2
-    lines = ended.stderr.splitlines()
+def test_missing_files_are_reported_with_their_download_commands(call_cli, tmp_path: Path) -> None:
+    result = call_cli("run", "nq", "--until", "ingest", store=tmp_path)
+    assert result.returncode == 2
+    lines = result.stderr.splitlines()
     assert len(lines) == 4
     assert "data/dpr/psgs_w100.tsv.gz does not exist: wget -P data/dpr https://" in lines[0]
-    assert "Traceback" not in ended.stderr
+    assert "Traceback" not in result.stderr
 
 
-def test_a_store_of_a_newer_format(call_cli, tmp_path: Path) -> None:
+def test_a_store_of_a_newer_format_is_refused(call_cli, tmp_path: Path) -> None:
     (tmp_path / "format.json").write_text('{"format": 99}')
-    ended = call_cli("artifacts", "ls", store=tmp_path)
-    assert ended.returncode == 2
-    assert "format 99 is newer" in ended.stderr
+    result = call_cli("artifacts", "ls", store=tmp_path)
+    assert result.returncode == 2
+    assert "format 99 is newer" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["ls", "gc", "verify"])
-def test_an_empty_store_holds_nothing_and_an_absent_one_is_reported(call_cli, tmp_path: Path, command: str) -> None:
+def test_an_empty_store_has_no_artifacts_and_a_missing_one_is_reported(call_cli, tmp_path: Path, command: str) -> None:
     assert json.loads(call_cli("artifacts", command, "--json", store=tmp_path).stdout) == []
     absent = call_cli("artifacts", command, store=tmp_path / "none")
     assert (absent.returncode, absent.stdout) == (2, "")
@@ -171,7 +171,7 @@ def test_an_empty_store_holds_nothing_and_an_absent_one_is_reported(call_cli, tm
     assert not (tmp_path / "none").exists()
 
 
-def test_plan_of_nothing_built(call_cli, tmp_path: Path) -> None:
+def test_the_plan_of_an_empty_store_builds_everything(call_cli, tmp_path: Path) -> None:
     steps = json.loads(call_cli("plan", "tiny", "--until", "tokens", "--json", store=tmp_path).stdout)
     assert [(step["node"], step["action"]) for step in steps] == [
         ("ingest", "build"),
@@ -183,10 +183,10 @@ def test_plan_of_nothing_built(call_cli, tmp_path: Path) -> None:
     assert steps[0]["seconds"] is None
 
 
-def test_a_plan_says_what_a_run_would_lack(call_cli, tmp_path: Path) -> None:
-    given = ("--until", "bm25", "--set", f"ingest.path={tmp_path / 'none'}", "--json")
-    (first, second) = json.loads(call_cli("plan", "text", *given, store=tmp_path).stdout)
-    refused = call_cli("run", "text", *given, store=tmp_path).stderr
+def test_a_plan_reports_what_the_run_would_refuse(call_cli, tmp_path: Path) -> None:
+    options = ("--until", "bm25", "--set", f"ingest.path={tmp_path / 'none'}", "--json")
+    (first, second) = json.loads(call_cli("plan", "text", *options, store=tmp_path).stdout)
+    refused = call_cli("run", "text", *options, store=tmp_path).stderr
     assert first["why"] == [refused.removeprefix("error: ").removesuffix("\n")]
     assert first["why"][0].endswith("(--set ingest.path=FOLDER)")
     assert second["why"] == ["unknown until ingest is built"]
@@ -209,9 +209,9 @@ LONG = "x" * 300
 def test_a_name_that_is_too_long_is_one_line(arguments, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["cocondenser", *arguments])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_error:
         main()
-    assert ended.value.code == 2
+    assert exit_error.value.code == 2
     line = capsys.readouterr().err
     assert line.startswith("error: ")
     assert LONG in line
@@ -238,14 +238,14 @@ def test_a_full_disk_behind_standard_output_is_one_line(run_cli, environment, tm
         (["plan", "update"], "error: interrupted\n"),
     ],
 )
-def test_ctrl_c_says_how_to_resume_where_that_is_possible(arguments, line, monkeypatch, capsys) -> None:
-    def interrupt(*given: object) -> None:
+def test_ctrl_c_reports_how_to_resume_where_possible(arguments, line, monkeypatch, capsys) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("flows.recipes.yaml_layers.named", interrupt)
     monkeypatch.setattr("flows.recipes.yaml_layers.parse", interrupt)
     monkeypatch.setattr(sys, "argv", ["cocondenser", *arguments])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_error:
         main()
-    assert ended.value.code == 130
+    assert exit_error.value.code == 130
     assert capsys.readouterr().err == line

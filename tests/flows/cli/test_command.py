@@ -1,4 +1,4 @@
-"""The command on the report computes the same again, and the papers' figures stand by the papers' recipes alone."""
+"""The command on the report computes the same again. Only the papers' recipes have published figures."""
 
 from itertools import pairwise
 from typing import Any
@@ -29,19 +29,19 @@ def computed(recipe: Recipe) -> dict[str, Any]:
     return {name: value for name, value in configuration(recipe).items() if name not in IGNORED}
 
 
-@pytest.mark.parametrize("given", SETTINGS)
-def test_the_command_gives_the_recipe_again(given: list[str]) -> None:
-    recipe = resolve("nq", [*given, "search.unjudged_train_questions=true", "cross_encoder.loss=pointwise"])
+@pytest.mark.parametrize("changes", SETTINGS)
+def test_the_command_resolves_to_the_same_recipe(changes: list[str]) -> None:
+    recipe = resolve("nq", [*changes, "search.unjudged_train_questions=true", "cross_encoder.loss=pointwise"])
     words = command(recipe)
     assert words[:3] == ["cocondenser", "run", "nq"]
     assert configuration(resolve("nq", settings(words))) == configuration(recipe)
 
 
-def test_what_changes_no_result_is_not_shown() -> None:
+def test_settings_that_change_no_result_are_not_shown() -> None:
     assert command(resolve("tiny", ["machine.workers=3", "report.examples=0"])) == ["cocondenser", "run", "tiny"]
 
 
-def test_paths_are_no_part_of_it() -> None:
+def test_the_folders_of_paths_are_not_shown() -> None:
     words = command(resolve("text", ["ingest.path=/home/me/my notes"]))
     assert words == ["cocondenser", "run", "text", "--set", "ingest.path=PATH/my notes"]
 
@@ -52,17 +52,17 @@ def test_another_reader_replaces_the_section() -> None:
     assert setting == 'ingest={"reader": "beir", "folder": "PATH/b", "document_key": "doc", "metadata": []}'
 
 
-@pytest.mark.parametrize("given", [[], SETTINGS[0], SETTINGS[2]])
-def test_a_recipe_of_ones_own_goes_by_the_nearest_of_the_project(tmp_path, given: list[str]) -> None:
-    """Whoever reads a report or a model card has not the file."""
+@pytest.mark.parametrize("changes", [[], SETTINGS[0], SETTINGS[2]])
+def test_a_users_recipe_is_shown_as_changes_of_the_projects_recipe(tmp_path, changes: list[str]) -> None:
+    """The reader of a report or a model card does not have the user's file."""
     (tmp_path / "mine.yaml").write_text("extends: nq\nstage1:\n  epochs: 9\n")
-    recipe = resolve(str(tmp_path / "mine.yaml"), given)
+    recipe = resolve(str(tmp_path / "mine.yaml"), changes)
     words = command(recipe)
     assert words[:3] == ["cocondenser", "run", "nq"]
     assert "stage1.epochs=9" in settings(words)
-    again = resolve("nq", settings(words))
-    assert computed(again) == computed(recipe)
-    assert recipe.report.published == []  # they are of nq, and this is another
+    resolved = resolve("nq", settings(words))
+    assert computed(resolved) == computed(recipe)
+    assert recipe.report.published == []  # published figures are of nq, and this recipe differs
 
 
 def test_the_report_is_in_the_command() -> None:
@@ -78,17 +78,17 @@ def test_published_measures_are_known() -> None:
         resolve("tiny", [f"report.published=[{row % 'MRR@11'}]"])
 
 
-def test_published_figures_are_of_rows_and_measures_that_there_are() -> None:
+def test_published_figures_have_known_rows_and_measures() -> None:
     from pipeline.evaluate.measures import MEASURES
 
     known = {*MEASURES, "hits@5", "hits@20", "hits@100"}
-    found = {name: read(name).data["report"]["published"] for name in named()}
-    assert {name for name, rows in found.items() if rows} == {
+    published = {name: read(name).data["report"]["published"] for name in named()}
+    assert {name for name, rows in published.items() if rows} == {
         *("marco", "marco-bert", "marco-ict", "marco-doc", "marco-soft", "continued", "low-data", "nq", "trivia")
     }
-    for rows in found.values():
+    for rows in published.values():
         assert {measure for row in rows for measure in row["measures"]} <= known
         assert {row["row"] for row in rows} <= {"bm25", "stage1", "stage2"}
-    best = {(name, row["split"]): row["measures"] for name, rows in found.items() for row in rows}
+    best = {(name, row["split"]): row["measures"] for name, rows in published.items() for row in rows}
     assert best["marco", "dev"] == {"RR@10": 0.382, "R@100": 0.913, "R@1000": 0.984}
     assert best["nq", "test"] == {"hits@5": 0.758, "hits@20": 0.843, "hits@100": 0.89}

@@ -1,4 +1,4 @@
-"""`cocondenser evaluate-model`: what its run is called, and its recipe as a file."""
+"""`cocondenser evaluate-model`: the name of its run, and its recipe as a file."""
 
 import json
 from pathlib import Path
@@ -24,21 +24,21 @@ def written(model: Path, collection: Path, path: Path, *more: str) -> Result:
     return CliRunner().invoke(app, ["evaluate-model", *arguments, "--device", "cpu", "--write", str(path), *more])
 
 
-def test_a_written_recipe_is_shown_as_json_too(model: Path, collection: Path, tmp_path: Path) -> None:
+def test_json_shows_the_written_recipe(model: Path, collection: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    ended = written(model, collection, path, "--json")
-    assert json.loads(ended.stdout) == {"recipe": "small on lamps", "file": str(path)}
+    result = written(model, collection, path, "--json")
+    assert json.loads(result.stdout) == {"recipe": "small on lamps", "file": str(path)}
     assert path.exists()
 
 
 def test_another_file_is_not_overwritten(model: Path, collection: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    for _ in range(2):  # the same again changes nothing
+    for _ in range(2):  # writing the same again changes nothing
         assert written(model, collection, path).exit_code == 0
     before = path.read_bytes()
-    ended = written(model, collection, path, "--set", "bm25.k1=1.2")
-    assert isinstance(ended.exception, InputError)
-    assert str(ended.exception) == f"--write {path}: the file exists already, with other content"
+    result = written(model, collection, path, "--set", "bm25.k1=1.2")
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception) == f"--write {path}: the file exists already, with other content"
     assert path.read_bytes() == before
 
 
@@ -50,11 +50,11 @@ def test_another_file_is_not_overwritten(model: Path, collection: Path, tmp_path
         ("no/mine.yaml", "no such file or directory"),
     ],
 )
-def test_what_cannot_be_written_is_one_line(model: Path, collection: Path, tmp_path: Path, name, line) -> None:
+def test_a_file_that_cannot_be_written_is_one_line(model: Path, collection: Path, tmp_path: Path, name, line) -> None:
     (tmp_path / "folder.yaml").mkdir()
-    ended = written(model, collection, tmp_path / name)
-    assert isinstance(ended.exception, InputError)
-    assert str(ended.exception) == f"--write {tmp_path / name}: {line}"
+    result = written(model, collection, tmp_path / name)
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception) == f"--write {tmp_path / name}: {line}"
 
 
 @pytest.mark.parametrize("name", ["", " ", "..", "/"])
@@ -64,7 +64,7 @@ def test_a_name_needs_a_letter(model: Path, collection: Path, tmp_path: Path, na
 
 
 @pytest.mark.parametrize(
-    ("folder", "called"),
+    ("folder", "label"),
     [
         ("mine/model", "mine"),
         ("mine/3f2a90c1d4e5", "mine"),
@@ -73,11 +73,13 @@ def test_a_name_needs_a_letter(model: Path, collection: Path, tmp_path: Path, na
         ("mine/decade", "decade"),
     ],
 )
-def test_a_folder_whose_name_says_nothing_goes_by_its_parent(collection: Path, tmp_path: Path, folder, called) -> None:
+def test_a_folder_with_a_generic_name_has_the_name_of_its_parent(
+    collection: Path, tmp_path: Path, folder, label
+) -> None:
     path = plain(tmp_path / folder)
-    found = [
+    recipes = [
         zero_shot_recipe(Store(tmp_path / "store"), str(path), str(collection), name=name)[0]
         for name in (None, "other")
     ]
-    assert [recipe.name for recipe in found] == [f"{called} on lamps", "other"]
-    assert found[0].description == f"{called} as it is, without training, on lamps."
+    assert [recipe.name for recipe in recipes] == [f"{label} on lamps", "other"]
+    assert recipes[0].description == f"{label} as it is, without training, on lamps."

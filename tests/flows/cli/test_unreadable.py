@@ -1,4 +1,4 @@
-"""Stores with parts that cannot be read: every command ends with one line, or without what it does not need."""
+"""Stores with parts that cannot be read: every command ends with one line or does not need them."""
 
 import errno
 import json
@@ -45,8 +45,8 @@ def built(store: Store) -> Store:
 
 
 @pytest.fixture
-def ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """`ended(root, "ls")`: the exit code, and what went to stderr."""
+def run_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """`run_command(root, "ls")`: the exit code and the text of stderr."""
 
     def call(root: Path | str, name: str) -> tuple[int, str]:
         arguments = [str(tmp_path / "run.tar.zst") if word == "OUT" else word for word in COMMANDS[name]]
@@ -81,37 +81,41 @@ def file_for_keys(store: Store) -> None:
 
 @pytest.mark.parametrize("damage", [folder_for_key, loop_for_key, file_for_keys])
 @pytest.mark.parametrize("name", ["ls", "show", "path", "plan", "pack"])
-def test_keys_that_cannot_be_opened(built: Store, ended: Callable, name: str, damage: Callable) -> None:
+def test_keys_that_cannot_be_opened_are_reported(
+    built: Store, run_command: Callable, name: str, damage: Callable
+) -> None:
     damage(built)
-    code, line = ended(built.root, name)
+    code, line = run_command(built.root, name)
     assert code == 2
     assert "error: " in line
     assert "/keys" in line.replace("\n", "") or "has lost the record of stage1" in " ".join(line.split())
     assert "Traceback" not in line
 
 
-def test_verify_sets_a_folder_in_place_of_a_key_aside(built: Store, ended: Callable) -> None:
+def test_verify_sets_aside_a_folder_with_the_name_of_a_key(built: Store, run_command: Callable) -> None:
     folder_for_key(built)
-    assert ended(built.root, "verify")[0] == 1
+    assert run_command(built.root, "verify")[0] == 1
     assert [*built.keys.iterdir()] == []
-    assert ended(built.root, "ls")[0] == 0
+    assert run_command(built.root, "ls")[0] == 0
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", '{"key": 5}', "[" * 100_000, '{"a":' * 5_000, "\x00\xff", "9" * 5_000]
 )
 @pytest.mark.parametrize("name", ["ls", "plan", "verify", "runs"])
-def test_a_key_file_that_is_none(built: Store, ended: Callable, name: str, text: str) -> None:
+def test_only_verify_fails_for_an_invalid_key_file(built: Store, run_command: Callable, name: str, text: str) -> None:
     keys_file(built).write_text(text, "latin-1")
-    assert ended(built.root, name)[0] == (1 if name == "verify" else 0)
+    assert run_command(built.root, name)[0] == (1 if name == "verify" else 0)
 
 
 @pytest.mark.parametrize("change", [{"seconds": -1}, {"created": "yesterday"}, {"metrics": [1]}, {"bytes": "many"}])
 @pytest.mark.parametrize("name", ["ls", "plan", "verify"])
-def test_a_record_with_values_of_other_types(built: Store, ended: Callable, name: str, change: dict) -> None:
+def test_only_verify_fails_for_a_record_with_values_of_wrong_types(
+    built: Store, run_command: Callable, name: str, change: dict
+) -> None:
     path = keys_file(built)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    assert ended(built.root, name)[0] == (1 if name == "verify" else 0)
+    assert run_command(built.root, name)[0] == (1 if name == "verify" else 0)
 
 
 def file_for_objects(store: Store) -> None:
@@ -130,10 +134,12 @@ def loop_for_objects(store: Store) -> None:
 
 @pytest.mark.parametrize("damage", [file_for_objects, no_objects, loop_for_objects])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_objects_that_cannot_be_opened(built: Store, ended: Callable, name: str, damage: Callable) -> None:
+def test_objects_that_cannot_be_opened_cause_no_traceback(
+    built: Store, run_command: Callable, name: str, damage: Callable
+) -> None:
     damage(built)
-    code, line = ended(built.root, name)
-    verified = 1 if damage is no_objects else 2  # of what is no folder nothing can be verified
+    code, line = run_command(built.root, name)
+    verified = 1 if damage is no_objects else 2  # nothing can be verified where `objects` is not a folder
     assert code == {"verify": verified, "search": 2, "pack": 2}.get(name, 0)
     assert "Traceback" not in line
 
@@ -143,15 +149,15 @@ def test_objects_that_cannot_be_opened(built: Store, ended: Callable, name: str,
     [("objects", errno.EACCES), ("keys", errno.EACCES), ("runs", errno.EACCES), ("objects", errno.EIO)],
 )
 @pytest.mark.parametrize("name", COMMANDS)
-def test_what_the_system_refuses(
-    built: Store, ended: Callable, monkeypatch: pytest.MonkeyPatch, name: str, what: str, number: int
+def test_errors_of_the_system_cause_no_traceback(
+    built: Store, run_command: Callable, monkeypatch: pytest.MonkeyPatch, name: str, what: str, number: int
 ) -> None:
-    """A folder without permission, or a disk that fails: as root no mode denies anything."""
+    """A folder without permission, or a disk that fails. Both are simulated, because root may open everything."""
     refused = getattr(built, what)
     for module, function in ((os, "stat"), (os, "listdir"), (os, "scandir"), (os, "open")):
         monkeypatch.setattr(module, function, refusing(getattr(module, function), refused, number))
     monkeypatch.setattr("io.open", refusing(open, refused, number))
-    code, line = ended(built.root, name)
+    code, line = run_command(built.root, name)
     assert code in (0, 1, 2)
     assert "Traceback" not in line
     if what == "keys" and name in ("ls", "show", "path", "plan", "pack"):
@@ -170,18 +176,20 @@ def refusing(function: Callable, folder: Path, number: int) -> Callable:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": true}', '{"format": 0}', "[" * 100_000, '{"format": "1"}'])
 @pytest.mark.parametrize("name", ["ls", "plan"])
-def test_a_format_file_that_is_none(built: Store, ended: Callable, name: str, text: str) -> None:
+def test_an_invalid_format_file_is_reported(built: Store, run_command: Callable, name: str, text: str) -> None:
     built.format.write_text(text)
-    code, line = ended(built.root, name)
+    code, line = run_command(built.root, name)
     assert code == 2
     assert "not the format file of a store" in " ".join(line.split())
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[" * 100_000, '{"name": "x", "nodes": {"a": 1}}'])
 @pytest.mark.parametrize("command", ["runs", "runs of tiny", "runs as JSON"])
-def test_runs_names_the_records_that_it_cannot_read(built: Store, ended: Callable, command: str, text: str) -> None:
+def test_runs_reports_the_records_that_it_cannot_read(
+    built: Store, run_command: Callable, command: str, text: str
+) -> None:
     (built.runs / "20000101T000000.000000Z-x.json").write_text(text)
-    code, line = ended(built.root, command)
+    code, line = run_command(built.root, command)
     assert code == 0
     assert "20000101T000000.000000Z-x.json: no record of a run" in line.replace("\n", " ")
 
@@ -191,15 +199,15 @@ def test_runs_reads_each_record_once(built: Store, monkeypatch: pytest.MonkeyPat
     read: list[Path] = []
     real = runs.read_run
     monkeypatch.setattr(runs, "read_run", lambda store, path: read.append(path) or real(store, path))
-    found, unreadable = runs.runs_and_unreadable(built)
-    assert [run.name for run in found] == ["tiny"]
+    readable, unreadable = runs.runs_and_unreadable(built)
+    assert [run.name for run in readable] == ["tiny"]
     assert unreadable == [built.runs / "20000101T000000.000000Z-x.json"]
     assert sorted(read) == sorted(built.runs.iterdir())
 
 
 @pytest.mark.parametrize("name", [b"/tmp/st\xff", b"/tmp/\xe4\xf6\xfc/store", b"st\xc3"])
 @pytest.mark.parametrize("command", [*COMMANDS])
-def test_a_store_whose_path_is_not_utf8(ended: Callable, name: bytes, command: str) -> None:
-    code, line = ended(os.fsdecode(name), command)
+def test_a_store_whose_path_is_not_utf8_is_refused(run_command: Callable, name: bytes, command: str) -> None:
+    code, line = run_command(os.fsdecode(name), command)
     assert code == 2
     assert "the path is not UTF-8" in " ".join(line.split())

@@ -1,4 +1,4 @@
-"""What a plan says, on stages that write a line each."""
+"""The steps of a plan, with stages that write one line each."""
 
 from pathlib import Path
 
@@ -28,21 +28,21 @@ def file_node(path: Path, **config) -> Node:
     return nodes(resolve("tiny", [f"ingest={TEXT}", *settings]))[0]
 
 
-def make(store: Store, node: Node, text: str = "made", given: dict | None = None):
+def make(store: Store, node: Node, text: str = "made", inputs: dict | None = None):
     def write(out: Path, checkpoints: Path) -> dict:
         (out / "file").write_text(text)
         return {}
 
-    return store.build(Request(key_of(store, node.stage, node.config, given or {}), node=node.name), write).ref
+    return store.build(Request(key_of(store, node.stage, node.config, inputs or {}), node=node.name), write).ref
 
 
-def test_a_gpu_that_is_not_there_is_reported_before_anything_is_built(tmp_path: Path, monkeypatch) -> None:
+def test_a_missing_gpu_is_reported_before_anything_is_built(tmp_path: Path, monkeypatch) -> None:
     recipe = resolve("tiny", ["machine.device=cuda"])
     dag, machine, store = nodes(recipe), recipe.machine, Store(tmp_path)
     monkeypatch.setattr(preflight, "gpus", lambda: 0)
     with pytest.raises(InputError, match=r"^machine\.device: cuda, but there is no CUDA device here"):
         preflight.check(store, dag, dag, machine)
-    with pytest.raises(InputError, match=r"^machine\.device: cuda"):  # trainings do not go to the cluster
+    with pytest.raises(InputError, match=r"^machine\.device: cuda"):  # trainings do not run on the cluster
         preflight.check(store, dag, up_to(dag, "condenser"), machine.model_copy(update={"ray": "local"}))
     preflight.check(store, dag, up_to(dag, "tokens"), machine)
     preflight.check(store, dag, dag, machine.model_copy(update={"device": "cpu"}))
@@ -57,14 +57,14 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_hit_needs_nothing(store: Store, source: Path) -> None:
+def test_an_existing_artifact_is_reused(store: Store, source: Path) -> None:
     node = file_node(source)
     ref = make(store, node)
     (step,) = plan(store, [node])
     assert (step.action, step.ref, step.why, step.seconds) == ("reuse", ref, [], 0.0)
 
 
-def test_why_and_how_long(store: Store, source: Path) -> None:
+def test_a_plan_shows_the_reason_and_the_expected_cost(store: Store, source: Path) -> None:
     make(store, file_node(source))
     (step,) = plan(store, [file_node(source, passage_words=5)])
     assert step.action == "build"
@@ -76,8 +76,8 @@ def test_why_and_how_long(store: Store, source: Path) -> None:
     assert step.why == ["source path changed"]
 
 
-def test_the_guess_is_of_the_same_recipe_alone(store: Store, source: Path) -> None:
-    """The demo's twelve minutes say nothing about MS MARCO."""
+def test_the_expected_cost_is_only_that_of_the_same_recipe(store: Store, source: Path) -> None:
+    """The twelve minutes of the demo are no estimate for MS MARCO."""
     node = file_node(source)
     key = key_of(store, node.stage, node.config, {})
     store.build(Request(key, node=node.name, recipe="small"), lambda out, _: (out / "file").write_text("made") and {})
@@ -86,7 +86,7 @@ def test_the_guess_is_of_the_same_recipe_alone(store: Store, source: Path) -> No
     assert plan(store, [changed], "small")[0].bytes == len("made")
 
 
-def test_the_folder_is_ignored(store: Store, source: Path, tmp_path: Path) -> None:
+def test_the_folder_of_a_source_is_ignored(store: Store, source: Path, tmp_path: Path) -> None:
     make(store, file_node(source))
     other = tmp_path / "elsewhere" / source.name
     other.parent.mkdir()
@@ -94,7 +94,7 @@ def test_the_folder_is_ignored(store: Store, source: Path, tmp_path: Path) -> No
     assert plan(store, [file_node(other)])[0].action == "reuse"
 
 
-def test_a_missing_source_is_no_traceback(store: Store, source: Path) -> None:
+def test_a_missing_source_is_a_reason_to_build(store: Store, source: Path) -> None:
     node = file_node(source)
     source.unlink()
     (step,) = plan(store, [node])
@@ -102,11 +102,11 @@ def test_a_missing_source_is_no_traceback(store: Store, source: Path) -> None:
     assert str(source) in step.why[0]
 
 
-def test_below_what_will_run_nothing_is_known(store: Store, source: Path) -> None:
+def test_nodes_after_one_to_build_are_unknown(store: Store, source: Path) -> None:
     ingest = file_node(source)
     tokenizer = Node("tokenizer", "tokenizer", resolve("tiny").tokenizer, {"collection": ingest})
-    made = make(store, ingest)
-    make(store, tokenizer, given={"collection": made})
+    ingest_ref = make(store, ingest)
+    make(store, tokenizer, inputs={"collection": ingest_ref})
     assert [step.action for step in plan(store, [ingest, tokenizer])] == ["reuse", "reuse"]
     source.write_text("changed\n")
     steps = plan(store, [ingest, tokenizer])
@@ -114,7 +114,7 @@ def test_below_what_will_run_nothing_is_known(store: Store, source: Path) -> Non
     assert steps[1].why == ["unknown until ingest is built"]
 
 
-def test_a_broken_artifact_is_reported_and_left_alone(store: Store, source: Path) -> None:
+def test_a_broken_artifact_is_reported_and_not_removed(store: Store, source: Path) -> None:
     node = file_node(source)
     ref = make(store, node)
     (ref.path / "file").write_text("longer than before")
@@ -124,16 +124,16 @@ def test_a_broken_artifact_is_reported_and_left_alone(store: Store, source: Path
     assert ref.path.exists()
 
 
-def test_only_names_the_command_that_makes_what_is_missing(store: Store, source: Path) -> None:
+def test_only_reports_the_command_that_builds_the_missing_input(store: Store, source: Path) -> None:
     ingest = file_node(source)
     tokenizer = Node("tokenizer", "tokenizer", resolve("tiny").tokenizer, {"collection": ingest})
     with pytest.raises(InputError, match=r"needs ingest, which is not in .*`cocondenser run mine --until ingest`"):
         upstream(store, [ingest, tokenizer], [tokenizer], "mine")
-    made = make(store, ingest)
-    assert upstream(store, [ingest, tokenizer], [tokenizer], "mine") == {"ingest": made}
+    ingest_ref = make(store, ingest)
+    assert upstream(store, [ingest, tokenizer], [tokenizer], "mine") == {"ingest": ingest_ref}
 
 
-def test_preflight(store: Store, source: Path) -> None:
+def test_preflight_reports_a_missing_source(store: Store, source: Path) -> None:
     node = file_node(source)
     preflight.check(store, [node], [node])
     source.unlink()
@@ -152,7 +152,7 @@ def test_a_finished_checkpoint_that_does_not_fit_is_reported_before_a_run(
         preflight.check(store, dag, [node for node in dag if node.name == stage])
 
 
-def test_what_the_store_holds_need_not_be_downloaded(store: Store, source: Path, monkeypatch) -> None:
+def test_the_model_of_an_existing_artifact_is_not_downloaded(store: Store, source: Path, monkeypatch) -> None:
     monkeypatch.setattr("pipeline.runtime.hub.reachable", lambda seconds: False)
     monkeypatch.setattr("pipeline.runtime.hub.cached", lambda *a: None)
     ingest = file_node(source)
@@ -161,30 +161,30 @@ def test_what_the_store_holds_need_not_be_downloaded(store: Store, source: Path,
     dag = [ingest, tokenizer]
     with pytest.raises(InputError, match="some/model is not on this machine: `hf download some/model`"):
         preflight.check(store, dag, dag)
-    make(store, tokenizer, given={"collection": make(store, ingest)})
+    make(store, tokenizer, inputs={"collection": make(store, ingest)})
     preflight.check(store, dag, dag)
 
 
-def test_the_general_texts_section_is_named_as_the_recipe_names_it(store: Store, monkeypatch) -> None:
+def test_the_general_text_is_reported_with_the_recipes_section(store: Store, monkeypatch) -> None:
     monkeypatch.setattr("pipeline.runtime.hub.reachable", lambda seconds: False)
     marco = {node.name: node for node in nodes(resolve("marco"))}
-    said = " ".join(preflight.missing(marco["ingest-pretraining"]))
-    assert "wikimedia/wikipedia" in said
-    assert "pretraining.passages.folder" in said
+    message = " ".join(preflight.missing(marco["ingest-pretraining"]))
+    assert "wikimedia/wikipedia" in message
+    assert "pretraining.passages.folder" in message
 
 
 def test_a_path_that_holds_the_sections_name_is_shown_unchanged(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = "my.ingest.folder/ingest.path"
     dag = nodes(resolve("tiny", [f"pretraining={{reader: beir, folder: {folder}, document_key: '', metadata: []}}"]))
-    (said,) = [line for node in dag for line in preflight.missing(node)]
-    assert said == f"pretraining.folder: {tmp_path / folder} is not a folder"
+    (message,) = [line for node in dag for line in preflight.missing(node)]
+    assert message == f"pretraining.folder: {tmp_path / folder} is not a folder"
 
 
 def test_an_absent_cross_encoder_is_reported_with_its_field() -> None:
     dag = nodes(resolve("tiny", ["cross_encoder.checkpoint=gone", "rerank={depth: 9, splits: [dev]}"]))
-    (said,) = [line for node in dag for line in preflight.missing(node)]
-    assert said == f"cross_encoder.checkpoint: {Path.cwd() / 'gone'}: no such file or folder"
+    (message,) = [line for node in dag for line in preflight.missing(node)]
+    assert message == f"cross_encoder.checkpoint: {Path.cwd() / 'gone'}: no such file or folder"
 
 
 def test_an_absent_first_stage_of_the_whole_texts_is_reported_with_its_field() -> None:

@@ -1,4 +1,4 @@
-"""A run that comes upon a damaged artifact builds it again."""
+"""A run that finds a damaged artifact builds it again."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ from tasks.node import Node, Order
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def messages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(run_nodes, "report_line", lines.append)
     return lines
@@ -32,7 +32,7 @@ def dag() -> list[Node]:
 
 
 def build(store: Store, name: str, before: Ref | None = None) -> Ref:
-    """An artifact that holds its name and what it read."""
+    """An artifact that holds the text of its input and its own name."""
 
     def make(out: Path, checkpoints: Path) -> dict[str, Any]:
         (out / "text").write_text((before.path / "text").read_text() + name if before else name)
@@ -60,15 +60,15 @@ def chain(store: Store, tries: list[int], names: tuple[str, ...]) -> Callable[[]
 
 
 @pytest.mark.parametrize("damaged", ["ingest", "tokens", "bm25"])
-def test_a_damaged_input_is_built_again(store: Store, dag: list[Node], told: list[str], damaged: str) -> None:
+def test_a_damaged_input_is_built_again(store: Store, dag: list[Node], messages: list[str], damaged: str) -> None:
     before = chain(store, [], ("ingest", "tokens", "bm25"))()
     flip(before[damaged])
     tries: list[int] = []
     make = chain(store, tries, ("ingest", "tokens", "bm25", "evaluate"))
     run_nodes.until_whole(store, make, dag)
-    if damaged == "bm25":  # what was read is looked at, and nothing else
+    if damaged == "bm25":  # only artifacts that the run read are checked
         assert len(tries) == 2
-        assert told == [
+        assert messages == [
             f"{store.root}: bm25 (objects/{before['bm25'].digest[:12]}): text was changed: set aside; it is built again"
         ]
     refs = make()
@@ -77,8 +77,8 @@ def test_a_damaged_input_is_built_again(store: Store, dag: list[Node], told: lis
 
 
 @pytest.mark.parametrize("only", ["tokens", "evaluate", "report"])
-def test_a_run_of_one_stage_does_not_promise_to_build_what_it_reads(
-    store: Store, dag: list[Node], told: list[str], only: str
+def test_a_run_of_one_stage_does_not_promise_to_build_its_inputs(
+    store: Store, dag: list[Node], messages: list[str], only: str
 ) -> None:
     before = build(store, "ingest")
     flip(before)
@@ -90,20 +90,22 @@ def test_a_run_of_one_stage_does_not_promise_to_build_what_it_reads(
 
     with pytest.raises(InputError, match="needs ingest"):
         run_nodes.until_whole(store, make, [node for node in dag if node.name == only])
-    assert told == [f"{store.root}: ingest (objects/{before.digest[:12]}): text was changed: set aside"]
+    assert messages == [f"{store.root}: ingest (objects/{before.digest[:12]}): text was changed: set aside"]
 
 
-@pytest.mark.parametrize("shown", ["evaluate", "report"])
-def test_what_is_shown_at_the_end_is_hashed(store: Store, dag: list[Node], told: list[str], shown: str) -> None:
+@pytest.mark.parametrize("name", ["evaluate", "report"])
+def test_artifacts_that_are_shown_at_the_end_are_hashed(
+    store: Store, dag: list[Node], messages: list[str], name: str
+) -> None:
     make = chain(store, [], ("ingest", "evaluate", "report"))
     before = make()
-    flip(before[shown])
+    flip(before[name])
     run_nodes.until_whole(store, make, dag)
-    assert len(told) == 1
-    assert (before[shown].path / "text").read_text().startswith("ingest")
+    assert len(messages) == 1
+    assert (before[name].path / "text").read_text().startswith("ingest")
 
 
-def test_damage_that_comes_back_ends_the_run(store: Store, dag: list[Node], told: list[str]) -> None:
+def test_damage_that_appears_again_ends_the_run(store: Store, dag: list[Node], messages: list[str]) -> None:
     make = chain(store, [], ("ingest", "evaluate"))
 
     def damaging() -> dict[str, Ref]:
@@ -113,11 +115,11 @@ def test_damage_that_comes_back_ends_the_run(store: Store, dag: list[Node], told
 
     with pytest.raises(Damaged, match=r"evaluate .*: text was changed: set aside$"):
         run_nodes.until_whole(store, damaging, dag)
-    assert len(told) == 1
+    assert len(messages) == 1
 
 
 class Recorded(Exception):
-    """Instead of the record of a run."""
+    """Raised instead of recording a run."""
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["whole", "failing"])
@@ -125,18 +127,18 @@ class Recorded(Exception):
 def test_a_run_holds_its_lock_until_it_is_recorded(
     store: Store, dag: list[Node], monkeypatch: pytest.MonkeyPatch, continues: bool, fails: bool
 ) -> None:
-    held: list[int] = []
+    lock_counts: list[int] = []
 
-    def look(*given: Any) -> None:
-        held.append(sum(locks.is_held(path) for path in store.locks.glob("run-*.lock")))
+    def count_locks(*_: Any) -> None:
+        lock_counts.append(sum(locks.is_held(path) for path in store.locks.glob("run-*.lock")))
 
-    def build(*given: Any) -> None:
-        look()
+    def build(*_: Any) -> None:
+        count_locks()
         if fails:
             raise InputError("a failure of the whole run")
 
-    def record(*given: Any) -> None:
-        look()
+    def record(*_: Any) -> None:
+        count_locks()
         raise Recorded
 
     without_prefect(monkeypatch)
@@ -145,12 +147,12 @@ def test_a_run_holds_its_lock_until_it_is_recorded(
     recorded = continues or not fails
     with pytest.raises(Recorded if recorded else InputError):
         run_nodes.run_graph(run_of(store, dag, continues=continues), lambda *_: None, lambda *_: None)
-    assert held == [1, 1] if recorded else [1]
+    assert lock_counts == [1, 1] if recorded else [1]
     assert list(store.locks.glob("run-*.lock")) == []
 
 
 @pytest.mark.parametrize("continues", [False, True])
-def test_a_node_that_fails_stops_the_run_or_only_what_reads_it(
+def test_a_node_that_fails_stops_the_run_or_only_the_nodes_that_read_it(
     store: Store, dag: list[Node], monkeypatch: pytest.MonkeyPatch, continues: bool
 ) -> None:
     def build(order: Order, inputs: Mapping[str, Ref | None]) -> Ref:
@@ -158,28 +160,28 @@ def test_a_node_that_fails_stops_the_run_or_only_what_reads_it(
             raise StoreError("no space")
         return built(order, inputs)
 
-    ready: list[str] = []
-    shown: list[run_nodes.Done] = []
+    finished: list[str] = []
+    results: list[run_nodes.Done] = []
     recorded = without_prefect(monkeypatch, build)
     run = run_of(store, dag, continues=continues)
     if not continues:
         with pytest.raises(StoreError):
-            run_nodes.run_graph(run, lambda name, _: ready.append(name), shown.append)
-        assert (ready, shown, recorded) == (["ingest", "tokenizer", "tokens"], [], {})
+            run_nodes.run_graph(run, lambda name, _: finished.append(name), results.append)
+        assert (finished, results, recorded) == (["ingest", "tokenizer", "tokens"], [], {})
         return
-    refs = run_nodes.run_graph(run, lambda name, _: ready.append(name), shown.append)
-    (done,) = shown
+    refs = run_nodes.run_graph(run, lambda name, _: finished.append(name), results.append)
+    (done,) = results
     assert done.failed == {"bm25": "no space"}
     assert refs == done.refs == recorded
     assert "condenser" in refs
     assert not refs.keys() & {"bm25", "stage1", "evaluate", "report"}
-    assert ready == [*refs]
+    assert finished == [*refs]
 
 
-def test_a_first_check_that_fails_for_damage_is_no_users_mistake(
+def test_a_check_that_fails_because_of_damage_reports_the_damage(
     store: Store, dag: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*given: Any) -> None:
+    def refuse(*_: Any) -> None:
         raise InputError("the collection has no training questions")
 
     monkeypatch.setattr(run_nodes.early_checks, "check", refuse)
@@ -191,8 +193,8 @@ def test_a_first_check_that_fails_for_damage_is_no_users_mistake(
         run_nodes.check_later_nodes("ingest", refs, dag)
 
 
-def test_what_no_node_reads_and_what_has_figures_or_pages_is_shown(dag: list[Node]) -> None:
-    shown = run_nodes.nodes_to_check(dag)
-    assert {"evaluate", "report", "mine"} <= {*shown}
-    assert not {"ingest", "tokens", "stage1", "bm25"} & {*shown}
+def test_final_nodes_and_nodes_with_figures_or_pages_are_checked(dag: list[Node]) -> None:
+    checked = run_nodes.nodes_to_check(dag)
+    assert {"evaluate", "report", "mine"} <= {*checked}
+    assert not {"ingest", "tokens", "stage1", "bm25"} & {*checked}
     assert run_nodes.nodes_to_check(dag[:1]) == ["ingest"]

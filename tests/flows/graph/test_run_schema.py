@@ -1,4 +1,4 @@
-"""What a run's record and its evaluation say: of another version, damaged, or from a pack."""
+"""The record of a run and its evaluation: complete, of another version, damaged, or from a pack."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def run(details: dict[str, Any]) -> RunRecord:
     return RunRecord("tiny", "2026-01-01T00:00:00+00:00", {"bm25": ref}, details)
 
 
-def test_a_whole_one() -> None:
+def test_a_complete_record_is_read() -> None:
     assert recipe_of(run({"recipe": RECIPE}), "encoder", "search", "bm25", "evaluate", "encode") == RECIPE
     assert Engine(run({"recipe": RECIPE}), METRICS).recipe == RECIPE
     assert Engine(run({"recipe": {}}), {**METRICS, "dense": None, "fusion": None}).recipe == {}
@@ -58,10 +58,10 @@ def test_a_whole_one() -> None:
         ({"recipe": RECIPE | {"example_question": [1]}}, "recipe.example_question: "),
     ],
 )
-def test_a_recipe_that_lacks_what_answering_reads(details: dict[str, Any], line: str) -> None:
-    with pytest.raises(InputError, match=f"^the record of the run of tiny: {line}") as told:
+def test_a_recipe_without_the_fields_for_search_is_reported(details: dict[str, Any], line: str) -> None:
+    with pytest.raises(InputError, match=f"^the record of the run of tiny: {line}") as error:
         _ = Engine(run(details), METRICS).recipe
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 def written(folder: Path, metrics: dict[str, Any]) -> dict[str, Ref]:
@@ -69,7 +69,7 @@ def written(folder: Path, metrics: dict[str, Any]) -> dict[str, Ref]:
     return {"evaluate": Ref("evaluate", "k", "d", "d", folder, {})}
 
 
-def test_whole_metrics(tmp_path: Path) -> None:
+def test_complete_metrics_are_read(tmp_path: Path) -> None:
     assert read_metrics(written(tmp_path, METRICS), "labels", "splits") == METRICS
     by_answers = {"dev": {"systems": {}, "questions": 0, "answers": {"systems": FIGURES, "questions": 3}}}
     read_metrics(written(tmp_path, METRICS | {"splits": by_answers}))
@@ -90,7 +90,7 @@ def test_whole_metrics(tmp_path: Path) -> None:
         ({"config": None}, "config: "),
     ],
 )
-def test_metrics_of_other_types(tmp_path: Path, changed: dict[str, Any], line: str) -> None:
-    with pytest.raises(InputError, match=f"metrics.json: {line}") as told:
+def test_metrics_of_wrong_types_are_reported(tmp_path: Path, changed: dict[str, Any], line: str) -> None:
+    with pytest.raises(InputError, match=f"metrics.json: {line}") as error:
         read_metrics(written(tmp_path, METRICS | changed))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""What a run says at its end."""
+"""What a run prints at its end."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 from flows.graph.summary import markdown, mined_pages, next_line
 
 
-def test_the_line_to_type_next(monkeypatch, tmp_path: Path) -> None:
+def test_the_next_command_is_a_search(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COCONDENSER_STORE", str(tmp_path))
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     assert next_line("How?", tmp_path) == 'cocondenser search "How?"'
@@ -17,7 +17,7 @@ def test_the_line_to_type_next(monkeypatch, tmp_path: Path) -> None:
     assert next_line("How?", other) == f"cocondenser search \"How?\" --store '{other}'"
 
 
-def test_it_can_be_typed_where_the_environment_is_not_active(monkeypatch, tmp_path: Path) -> None:
+def test_the_next_command_works_where_the_environment_is_not_active(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COCONDENSER_STORE", str(tmp_path))
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr(sys, "argv", [".venv/bin/cocondenser", "run"])
@@ -26,7 +26,7 @@ def test_it_can_be_typed_where_the_environment_is_not_active(monkeypatch, tmp_pa
     assert next_line("How?", tmp_path) == 'cocondenser search "How?"'
 
 
-def test_the_pages_of_negatives(tmp_path: Path) -> None:
+def test_only_existing_pages_of_negatives_are_listed(tmp_path: Path) -> None:
     for name in ("stage1", "mine", "mine-2"):
         (tmp_path / name).mkdir()
     (tmp_path / "mine" / "negatives.html").touch()
@@ -34,29 +34,29 @@ def test_the_pages_of_negatives(tmp_path: Path) -> None:
     assert mined_pages(refs) == [tmp_path / "mine" / "negatives.html"]
 
 
-def test_the_table_for_the_page() -> None:
+def test_the_table_has_figures_with_intervals() -> None:
     figure = {"mean": 0.4966, "low": 0.475, "high": 0.519}
     systems = {"stage1": dict.fromkeys(("RR@10", "nDCG@10", "R@100"), figure)}
     metrics = {"labels": {"stage1": "stage 1"}, "splits": {"dev": {"questions": 1234, "systems": systems}}}
-    shown = ".497 [.475, .519]"
+    cell = ".497 [.475, .519]"
     assert markdown(metrics).splitlines() == [
         "| dev, 1,234 questions | MRR@10 | nDCG@10 | R@100 |",
         "|---|---|---|---|",
-        f"| stage 1 | {shown} | {shown} | {shown} |",
+        f"| stage 1 | {cell} | {cell} | {cell} |",
     ]
 
 
-def test_the_tables_of_a_split_with_answers() -> None:
+def test_a_split_with_answers_has_a_table_of_hits() -> None:
     figure = {"mean": 0.8431, "low": 0.831, "high": 0.855}
     hits = {"questions": 3610, "questions_without_results": {"bm25": 2}, "differences": {},
             "systems": {"bm25": dict.fromkeys(("hits@5", "hits@20", "hits@100"), figure)}}  # fmt: skip
     test = {"questions": 0, "questions_without_relevant": 3610, "questions_without_results": {}, "systems": {}}
     metrics: dict[str, Any] = {"labels": {"bm25": "BM25"}, "splits": {"test": {**test, "answers": hits}}}
-    shown = ".843 [.831, .855]"
+    cell = ".843 [.831, .855]"
     table = [
         "| test, 3,610 questions with answers | hits@5 | hits@20 | hits@100 |",
         "|---|---|---|---|",
-        f"| BM25 | {shown} | {shown} | {shown} |",
+        f"| BM25 | {cell} | {cell} | {cell} |",
         "",
         "BM25: questions with answers, but without results, each counted as zero: 2",
     ]

@@ -1,4 +1,4 @@
-"""Paths as users write them: `~` everywhere, relative ones from where they are written, and how messages name them."""
+"""Paths as users write them: `~`, relative paths, which count from their file, and paths in messages."""
 
 import json
 import os
@@ -36,7 +36,7 @@ from tasks.keys import paths
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home, and the current folder next to it."""
+    """The home folder. The current folder is next to it."""
     (tmp_path / "home").mkdir()
     (tmp_path / "here").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -45,7 +45,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("~/data", "{home}/data"),
         ("~", "{home}"),
@@ -54,14 +54,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("./~x", "~x"),
     ],
 )
-def test_the_home_is_expanded(home: Path, written: str, meant: str) -> None:
-    assert expand_home(written) == Path(meant.format(home=home))
+def test_the_home_is_expanded(home: Path, written: str, expected: str) -> None:
+    assert expand_home(written) == Path(expected.format(home=home))
 
 
 UNKNOWN = "~nobody-has-this-name/x: there is no user nobody-has-this-name; give the absolute path"
 
 
-def test_a_user_who_is_not_there_is_named_with_the_field(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_user_is_reported_with_the_field(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = UNKNOWN.partition(":")[0]
     store = Store(home / "store")
     (home / "own.yaml").write_text(f"extends: tiny\ncondenser: {{checkpoint: {path}}}\n")
@@ -69,7 +69,7 @@ def test_a_user_who_is_not_there_is_named_with_the_field(home: Path, monkeypatch
     (home / "rows.yaml").write_text(f"extends: tiny\nrows: {{x: [condenser.checkpoint={path}]}}\n")
     (home / "stsb.yaml").write_text(f"extends: stsb\nmodels: {{BERT: {path}}}\n")
     monkeypatch.setenv("COCONDENSER_STORE", path)
-    said = {
+    calls = {
         f"{home}/own.yaml:2: condenser.checkpoint: {UNKNOWN}": lambda: resolve(f"{home}/own.yaml"),
         f"--set bm25.run={path}: bm25.run: {UNKNOWN}": lambda: resolve("tiny", [f"bm25.run={path}"]),
         f"{home}/above.yaml:1: {UNKNOWN.replace('/x', '/x.yaml')}": lambda: resolve(f"{home}/above.yaml"),
@@ -79,12 +79,12 @@ def test_a_user_who_is_not_there_is_named_with_the_field(home: Path, monkeypatch
         f"model: {UNKNOWN}": lambda: find_model(store, path),
         f"collection: {UNKNOWN}": lambda: find_collection(path),
     }
-    for line, call in said.items():
-        assert said_of(call).startswith(line)
-    ended = CliRunner().invoke(app, ["runs", "--store", path], terminal_width=200)
-    assert ended.exit_code == 2
-    assert "Invalid value for '--store'" in ended.output
-    assert "there is no user nobody-has-this-name" in " ".join(ended.output.replace("│", "").split())
+    for line, call in calls.items():
+        assert message_of(call).startswith(line)
+    result = CliRunner().invoke(app, ["runs", "--store", path], terminal_width=200)
+    assert result.exit_code == 2
+    assert "Invalid value for '--store'" in result.output
+    assert "there is no user nobody-has-this-name" in " ".join(result.output.replace("│", "").split())
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_a_user_who_is_not_there_is_named_with_the_field(home: Path, monkeypatch
         ("ingest", "{reader: several, parts: [{reader: beir, folder: ~/data, document_key: '', metadata: []}]}"),
     ],
 )
-def test_the_home_in_settings(home: Path, field: str, value: str) -> None:
-    said = with_settings(resolve("tiny"), [f"{field}={value}"]).model_dump_json()
-    assert f'"{home}/' in said
-    assert "~" not in said.replace("~~", "")
+def test_the_home_is_expanded_in_settings(home: Path, field: str, value: str) -> None:
+    as_json = with_settings(resolve("tiny"), [f"{field}={value}"]).model_dump_json()
+    assert f'"{home}/' in as_json
+    assert "~" not in as_json.replace("~~", "")
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_the_home_in_settings(home: Path, field: str, value: str) -> None:
 @pytest.mark.parametrize("written", ["~", " ~ ", "'~'"])
 def test_a_tilde_alone_is_the_home(home: Path, recipe: str, setting: str, keys: tuple[str, ...], written: str) -> None:
     (home / "own.yaml").write_text(f"extends: {recipe}\n{_section(setting.format(written))}")
-    for found in (resolve(recipe, [setting.format(written)]), resolve(f"{home}/own.yaml")):
-        assert reduce(lambda part, key: part[key], keys, found.model_dump()) == home
+    for resolved in (resolve(recipe, [setting.format(written)]), resolve(f"{home}/own.yaml")):
+        assert reduce(lambda part, key: part[key], keys, resolved.model_dump()) == home
 
 
 def _section(setting: str) -> str:
@@ -124,24 +124,24 @@ def _section(setting: str) -> str:
 
 
 @pytest.mark.parametrize("written", ["null", "Null", ""])
-def test_null_is_no_path(written: str) -> None:
+def test_null_is_not_a_path(written: str) -> None:
     assert resolve("tiny", [f"condenser.checkpoint={written}"]).condenser.checkpoint is None
-    said = said_of(lambda: resolve("text", [f"ingest.path={written}"]))
-    assert said == f"--set ingest.path={written}: ingest.path: a path is expected (got None)"
+    message = message_of(lambda: resolve("text", [f"ingest.path={written}"]))
+    assert message == f"--set ingest.path={written}: ingest.path: a path is expected (got None)"
 
 
 def test_a_folder_whose_name_is_a_number() -> None:
-    assert said_of(lambda: resolve("text", ["ingest.path=2024"])).endswith("expected, a number in quotes (got 2024)")
+    assert message_of(lambda: resolve("text", ["ingest.path=2024"])).endswith("expected, a number in quotes (got 2024)")
     assert resolve("text", ['ingest.path="2024"']).ingest.path == Path("2024")
 
 
-def test_the_home_in_recipes_and_what_they_extend(home: Path) -> None:
+def test_the_home_is_expanded_in_recipes_and_in_extends(home: Path) -> None:
     (home / "below.yaml").write_text("extends: tiny\ncondenser: {checkpoint: ~/model}\n")
     (home / "above.yaml").write_text("extends: ~/below.yaml\nmodel: null\n")
     assert resolve("~/above.yaml").condenser.checkpoint == home / "model"
 
 
-def test_the_home_in_the_environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_is_expanded_in_the_environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COCONDENSER_STORE", "~/store")
     assert store_folder(None) == home / "store"
     assert store_folder("~/other") == home / "other"
@@ -156,7 +156,7 @@ def functions(commands: typer.Typer) -> Iterator[Callable[..., None]]:
         yield from functions(group.typer_instance)
 
 
-def test_every_option_that_takes_a_path_knows_the_home() -> None:
+def test_every_option_for_a_path_expands_the_home() -> None:
     hints = [hint for one in functions(app) for hint in get_type_hints(one, include_extras=True).values()]
     of_paths = [hint for hint in hints if "pathlib" in str(get_args(hint)[:1])]
     assert len(of_paths) > 20
@@ -167,15 +167,15 @@ def test_relative_paths_of_a_recipe_count_from_its_file(home: Path) -> None:
     (home / "recipes").mkdir()
     (home / "recipes" / "own.yaml").write_text("extends: ../below.yaml\nbm25: {run: runs/bm25.trec}\n")
     (home / "below.yaml").write_text("extends: tiny\ncondenser: {checkpoint: model}\nevaluate: {systems: {other: o}}\n")
-    made = resolve(str(home / "recipes" / "own.yaml"), ["cocondenser.checkpoint=here/model"])
-    assert made.bm25.run == home / "recipes" / "runs" / "bm25.trec"
-    assert made.condenser.checkpoint == home / "model"
-    assert made.evaluate.systems == {"other": home / "o"}
-    assert made.cocondenser.checkpoint == Path("here/model")  # a setting's: from the current folder
+    recipe = resolve(str(home / "recipes" / "own.yaml"), ["cocondenser.checkpoint=here/model"])
+    assert recipe.bm25.run == home / "recipes" / "runs" / "bm25.trec"
+    assert recipe.condenser.checkpoint == home / "model"
+    assert recipe.evaluate.systems == {"other": home / "o"}
+    assert recipe.cocondenser.checkpoint == Path("here/model")  # a path in a setting counts from the current folder
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("model", "{home}/model"),
         ("../model", "{home}/../model"),
@@ -186,13 +186,13 @@ def test_relative_paths_of_a_recipe_count_from_its_file(home: Path) -> None:
         ("hub:some/model@main", "hub:some/model@main"),
     ],
 )
-def test_those_of_a_recipe_of_sentences(home: Path, written: str, meant: str) -> None:
+def test_paths_of_a_recipe_of_sentences_count_from_its_file(home: Path, written: str, expected: str) -> None:
     (home / "deep").mkdir()
     (home / "below.yaml").write_text(f"extends: stsb\nmodels: {{BERT: '{written}'}}\ntokenizer: vocab.txt\n")
     (home / "deep" / "above.yaml").write_text("extends: ../below.yaml\nmodels: {Own: own}\n")
-    made = sentences.resolve_sentences(str(home / "deep" / "above.yaml"), ["models.Set=set"])
-    assert made.models == {"BERT": meant.format(home=home), "Own": f"{home}/deep/own", "Set": "set"}
-    assert made.tokenizer == home / "vocab.txt"
+    recipe = sentences.resolve_sentences(str(home / "deep" / "above.yaml"), ["models.Set=set"])
+    assert recipe.models == {"BERT": expected.format(home=home), "Own": f"{home}/deep/own", "Set": "set"}
+    assert recipe.tokenizer == home / "vocab.txt"
 
 
 @pytest.mark.parametrize(
@@ -208,29 +208,29 @@ def test_those_of_a_recipe_of_sentences(home: Path, written: str, meant: str) ->
         ),
     ],
 )
-def test_those_of_an_ablations_settings(home: Path, setting: str, field: str) -> None:
-    """In `set`, in a size and in a row; those that are added in the command count from the current folder."""
+def test_paths_of_an_ablations_settings_count_from_its_file(home: Path, setting: str, field: str) -> None:
+    """In `set`, in a size and in a row. Paths in settings of the command count from the current folder."""
     shared = json.dumps([setting])
     other = json.dumps([] if field.startswith("ingest") else [setting.replace("model", "../model")])
     (home / "deep").mkdir()
     (home / "below.yaml").write_text(f"extends: tiny\nset: {shared}\nsizes: [null, 9]\nby_size: {{9: {other}}}\n")
     (home / "deep" / "own.yaml").write_text(f"extends: ../below.yaml\nrows: {{own: {other}}}\n")
-    own = file.load(str(home / "deep" / "own.yaml"))
+    loaded = file.load(str(home / "deep" / "own.yaml"))
 
-    def found(row: str, size: int | None, ablation: Ablation) -> Path:
+    def path_of(row: str, size: int | None, ablation: Ablation) -> Path:
         (cell,) = [one for one in cells(ablation, [row]) if one.size == size]
         return dict(paths(cell.recipe))[field]
 
-    assert found("coCondenser", None, own) == home / "model"
+    assert path_of("coCondenser", None, loaded) == home / "model"
     if other != "[]":
-        assert found("coCondenser", 9, own) == home / "../model"
-        assert found("own", None, own) == home / "deep/../model"
-        added = apply_choice(own, Choice(set=["bm25.run=runs/x.trec"]))[0]
+        assert path_of("coCondenser", 9, loaded) == home / "../model"
+        assert path_of("own", None, loaded) == home / "deep/../model"
+        added = apply_choice(loaded, Choice(set=["bm25.run=runs/x.trec"]))[0]
         assert dict(paths(cells(added, ["own"])[0].recipe))["bm25.run"] == Path("runs/x.trec")
 
 
-def test_a_rows_settings_count_from_the_file_that_gives_them(home: Path) -> None:
-    """Not from the one that gives another field of the row."""
+def test_paths_of_a_rows_settings_count_from_the_file_of_the_settings(home: Path) -> None:
+    """They do not count from a file that gives another field of the row."""
     (home / "deep").mkdir()
     (home / "below.yaml").write_text("extends: tiny\nrows: {own: {set: [condenser.checkpoint=model], start: null}}\n")
     (home / "deep" / "own.yaml").write_text("extends: ../below.yaml\nrows: {own: {start: coCondenser}}\n")
@@ -238,14 +238,14 @@ def test_a_rows_settings_count_from_the_file_that_gives_them(home: Path) -> None
     assert dict(paths(cell.recipe))["condenser.checkpoint"] == home / "model"
 
 
-def test_those_of_the_projects_own_recipes_count_from_the_current_folder() -> None:
+def test_paths_of_the_projects_recipes_count_from_the_current_folder() -> None:
     assert all(
         not path.is_absolute() for path in resolve("marco").ingest.model_dump().values() if isinstance(path, Path)
     )
 
 
 @pytest.mark.parametrize("linked", ["code", "here/of/the/code", "flows"])
-def test_those_of_own_recipes_where_the_code_is_reached_by_a_link(tmp_path: Path, linked: str) -> None:
+def test_paths_of_the_projects_recipes_stay_relative_behind_a_link(tmp_path: Path, linked: str) -> None:
     root = Path(yaml_layers.__file__).resolve().parents[2]
     link = tmp_path / linked
     link.parent.mkdir(parents=True, exist_ok=True)
@@ -254,52 +254,52 @@ def test_those_of_own_recipes_where_the_code_is_reached_by_a_link(tmp_path: Path
     script = (
         "from flows.recipes import yaml_layers as y; print(y.__file__, y.read('marco').folder(('ingest', 'corpus')))"
     )
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-P", "-c", script],
         env={**os.environ, "PYTHONPATH": f"{code}{os.pathsep}{root}"},
         capture_output=True,
         text=True,
     )
-    assert ended.stdout == f"{code}/flows/recipes/yaml_layers.py None\n", ended.stderr
+    assert process.stdout == f"{code}/flows/recipes/yaml_layers.py None\n", process.stderr
 
 
-def test_those_of_a_recipe_that_is_given_by_a_relative_path(home: Path) -> None:
+def test_paths_of_a_recipe_with_a_relative_path_count_from_its_file(home: Path) -> None:
     Path("own.yaml").write_text("extends: tiny\ncondenser: {checkpoint: model}\n")
     assert resolve("own.yaml").condenser.checkpoint == home.parent / "here" / "model"
 
 
-def said_of(call: object, *arguments: object) -> str:
-    with pytest.raises(InputError) as refused:
+def message_of(call: object, *arguments: object) -> str:
+    with pytest.raises(InputError) as error:
         call(*arguments)  # type: ignore[operator]
-    return str(refused.value)
+    return str(error.value)
 
 
-def test_messages_name_the_absolute_path_that_was_looked_for(home: Path, tmp_path: Path) -> None:
+def test_messages_show_the_absolute_path_of_a_missing_file(home: Path, tmp_path: Path) -> None:
     here = home.parent / "here"
     gone, store = Path("gone"), Store(tmp_path / "store")
     dag = nodes(resolve("text", ["ingest.path=gone"]))
-    assert f"{here}/gone does not exist; ingest.path takes" in said_of(preflight.check, store, dag, dag)
+    assert f"{here}/gone does not exist; ingest.path takes" in message_of(preflight.check, store, dag, dag)
     dag = nodes(resolve("tiny", ["condenser.checkpoint=gone"]))
-    assert f"condenser.checkpoint: {here}/gone: no such" in said_of(preflight.check, store, dag, dag)
-    assert said_of(find_model, store, "./gone") == f"model {here}/gone: no such folder"
-    assert said_of(find_collection, "~/gone") == f"collection {home}/gone: no such folder"
-    assert f"{here}/gone: no such file" in said_of(evaluate_files, [gone], gone, 1, "t", 100, 0)
-    assert said_of(lambda: [*text_files.lines(gone)]) == f"{here}/gone: no such file"
-    assert said_of(yaml_layers.read, "gone.yaml") == f"{here}/gone.yaml: no such recipe file"
+    assert f"condenser.checkpoint: {here}/gone: no such" in message_of(preflight.check, store, dag, dag)
+    assert message_of(find_model, store, "./gone") == f"model {here}/gone: no such folder"
+    assert message_of(find_collection, "~/gone") == f"collection {home}/gone: no such folder"
+    assert f"{here}/gone: no such file" in message_of(evaluate_files, [gone], gone, 1, "t", 100, 0)
+    assert message_of(lambda: [*text_files.lines(gone)]) == f"{here}/gone: no such file"
+    assert message_of(yaml_layers.read, "gone.yaml") == f"{here}/gone.yaml: no such recipe file"
 
 
 @pytest.mark.parametrize("setting", ["ingest.path=mynotes", "tokenizer.path=vocab.txt", "bm25.run=runs/x.trec"])
-def test_a_worker_says_where_it_looks(
+def test_a_worker_reports_the_folder_of_its_relative_paths(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
     (home / "notes.txt").write_text("a note")
     monkeypatch.setenv(preflight.WORKER, "a run of a deployment")
     store, hint = Store(tmp_path / "store"), f"\na worker looks for relative paths in {Path.cwd()}: give absolute ones"
     dag = nodes(with_settings(resolve("text", ["ingest.path=~/notes.txt", "ingest.questions=[]"]), [setting]))
-    assert said_of(preflight.check, store, dag, dag).endswith(hint)
+    assert message_of(preflight.check, store, dag, dag).endswith(hint)
     field, path = setting.split("=")
     dag = nodes(with_settings(resolve("text", ["ingest.path=~/notes.txt"]), [f"{field}={tmp_path / path}"]))
-    assert not said_of(preflight.check, store, dag, dag).endswith(hint)
+    assert not message_of(preflight.check, store, dag, dag).endswith(hint)
 
 
 @pytest.mark.parametrize("entry", ["/mine", "", "."])
@@ -311,8 +311,8 @@ def test_modules_of_the_current_folder_come_last(entry: str, rest: list[str]) ->
 
 
 @pytest.mark.parametrize("name", ["tasks", "pipeline", "artifacts"])
-def test_a_users_own_module_is_not_taken_for_ours_where_the_install_is_editable(tmp_path: Path, name: str) -> None:
-    """Such an install finds its packages after all of sys.path."""
+def test_a_users_module_does_not_replace_one_of_an_editable_install(tmp_path: Path, name: str) -> None:
+    """An editable install finds its packages after all of sys.path."""
     (tmp_path / f"{name}.py").write_text("raise SystemExit('the own one')")
     root = Path(yaml_layers.__file__).resolve().parents[2]
     script = f"""
@@ -325,8 +325,8 @@ spec.loader.exec_module(module)
 import {name}
 print({name}.__file__)
 """
-    without = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    ended = subprocess.run(
-        [sys.executable, "-I", "-c", script], env=without, cwd=tmp_path, capture_output=True, text=True
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    process = subprocess.run(
+        [sys.executable, "-I", "-c", script], env=variables, cwd=tmp_path, capture_output=True, text=True
     )
-    assert ended.stdout == f"{root}/{name}/__init__.py\n", ended.stderr
+    assert process.stdout == f"{root}/{name}/__init__.py\n", process.stderr

@@ -30,21 +30,31 @@ def test_every_recipe_is_complete(name: str) -> None:
     assert type(recipe).model_validate_json(recipe.model_dump_json()) == recipe
 
 
-def test_the_recipes_of_the_papers_are_there() -> None:
+def test_the_recipes_of_the_papers_are_listed() -> None:
     papers = {"marco", "marco-doc", "nq", "trivia", "low-data", "continued"}
     compared = {f"marco-{name}" for name in ("abs", "bert", "denoised", "ict", "mlm", "retromae", "soft")}
-    own = {"adapt", "adapt-pydocs", "ladder-pydocs", "ladder-squad", "pydocs", "pydocs-small", "squad", "text", "tiny"}
-    assert papers | compared | own == set(EVERY)
+    others = {
+        "adapt",
+        "adapt-pydocs",
+        "ladder-pydocs",
+        "ladder-squad",
+        "pydocs",
+        "pydocs-small",
+        "squad",
+        "text",
+        "tiny",
+    }
+    assert papers | compared | others == set(EVERY)
     assert [name for name in EVERY if resolve(name).hidden] == ["tiny"]
 
 
-def test_nodes_of_the_recipes_to_compare_with() -> None:
-    made = {name: {node.name for node in nodes(resolve(name))} for name in EVERY}
-    assert not {"condenser", "cocondenser", "ict"} & (made["marco-bert"] | made["adapt"])
-    assert {"ict"} == {"condenser", "cocondenser", "ict"} & made["marco-ict"]
-    assert {"cross-encoder", "soft-labels"} == {"cross-encoder", "soft-labels", "denoise"} & made["marco-soft"]
-    assert {"cross-encoder", "soft-labels", "denoise"} <= made["marco-denoised"]
-    assert not {"mine", "stage2"} & (made["low-data"] | made["marco-abs"])
+def test_the_recipes_to_compare_with_have_their_nodes() -> None:
+    nodes_of = {name: {node.name for node in nodes(resolve(name))} for name in EVERY}
+    assert not {"condenser", "cocondenser", "ict"} & (nodes_of["marco-bert"] | nodes_of["adapt"])
+    assert {"ict"} == {"condenser", "cocondenser", "ict"} & nodes_of["marco-ict"]
+    assert {"cross-encoder", "soft-labels"} == {"cross-encoder", "soft-labels", "denoise"} & nodes_of["marco-soft"]
+    assert {"cross-encoder", "soft-labels", "denoise"} <= nodes_of["marco-denoised"]
+    assert not {"mine", "stage2"} & (nodes_of["low-data"] | nodes_of["marco-abs"])
     assert resolve("marco-abs").stage1.batch_order == "abs_greedy"
 
 
@@ -111,7 +121,7 @@ def test_nq_has_dprs_set_up() -> None:
         ("condenser.skip_from=1", "condenser.skip_from (1) and cocondenser.skip_from (2) differ"),
     ],
 )
-def test_stages_that_do_not_fit_together(setting: str, message: str) -> None:
+def test_stages_that_do_not_fit_together_are_reported(setting: str, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         resolve("pydocs-small", re.split(r" (?=\w+(?:\.\w+)?=)", setting))
 
@@ -121,9 +131,9 @@ def write(folder: Path, text: str, name: str = "mine.yaml") -> str:
     return str(folder / name)
 
 
-def test_a_file_of_ones_own(tmp_path: Path) -> None:
-    given = write(tmp_path, "extends: tiny\ncondenser:\n  optimiser: {learning_rate: 1e-3}\n")
-    r, tiny = resolve(given), resolve("tiny")
+def test_a_users_file_extends_a_recipe(tmp_path: Path) -> None:
+    path = write(tmp_path, "extends: tiny\ncondenser:\n  optimiser: {learning_rate: 1e-3}\n")
+    r, tiny = resolve(path), resolve("tiny")
     assert r.name == "mine"
     assert r.condenser.optimiser.learning_rate == 1e-3
     assert r.condenser.optimiser.weight_decay == tiny.condenser.optimiser.weight_decay
@@ -131,7 +141,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_texts_are_not_inherited(tmp_path: Path) -> None:
-    """Else a run on one's own collection would call itself the demo, and end with the demo's question."""
+    """Otherwise a run on a user's collection would have the title and the example question of the demo."""
     r = resolve(write(tmp_path, "extends: pydocs-small\n"))
     assert (r.title, r.report.title, r.description, r.example_question) == ("mine", "mine", "", None)
     r = resolve(write(tmp_path, "extends: pydocs-small\ntitle: My notes\nreport: {examples: 3}\n"))
@@ -140,27 +150,27 @@ def test_texts_are_not_inherited(tmp_path: Path) -> None:
     assert (r.title, r.report.title) == ("mine", "Notes")
 
 
-def test_extends_a_file_next_to_it(tmp_path: Path) -> None:
+def test_a_recipe_extends_a_file_next_to_it(tmp_path: Path) -> None:
     write(tmp_path, "extends: tiny\nmine: {seed: 5}\n", "below.yaml")
     assert resolve(write(tmp_path, "extends: below.yaml\n")).mine.seed == 5
 
 
-def test_extends_itself(tmp_path: Path) -> None:
-    given = write(tmp_path, "extends: mine.yaml\n")
+def test_a_recipe_that_extends_itself_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "extends: mine.yaml\n")
     with pytest.raises(InputError, match=r"mine\.yaml: extends itself"):
-        resolve(given)
+        resolve(path)
 
 
 def test_another_reader_replaces_the_section(tmp_path: Path) -> None:
-    given = write(
+    path = write(
         tmp_path, "extends: tiny\ningest:\n  reader: beir\n  folder: some/where\n  document_key: ''\n  metadata: []\n"
     )
-    ingest = resolve(given).ingest
+    ingest = resolve(path).ingest
     assert ingest.reader == "beir"
     assert ingest.folder == tmp_path / "some/where"
 
 
-def test_the_same_reader_keeps_it() -> None:
+def test_the_same_reader_keeps_the_section() -> None:
     below = Layer({"ingest": {"reader": "a", "x": 1, "y": 2}})
     assert merge(below, Layer({"ingest": {"reader": "a", "y": 3}})).data["ingest"] == {"reader": "a", "x": 1, "y": 3}
     assert merge(below, Layer({"ingest": {"reader": "b"}})).data["ingest"] == {"reader": "b"}
@@ -230,28 +240,28 @@ def test_a_number_of_neighbours_appears_once() -> None:
         '" "',
     ],
 )
-def test_where_mlflow_cannot_be(where: str) -> None:
+def test_invalid_locations_of_mlflow_are_reported(where: str) -> None:
     with pytest.raises(
         InputError, match=r"tracking\.mlflow: write a server's address \(http://HOST:PORT\), or"
-    ) as told:
+    ) as error:
         resolve("tiny", [f"tracking.mlflow={where}"])
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
-def test_a_setting_that_is_nested_too_deeply() -> None:
+def test_a_setting_that_is_nested_too_deeply_is_reported() -> None:
     with pytest.raises(InputError, match=r"^--set mine\.depth: the value is nested too deeply$"):
         resolve("tiny", ["mine.depth=" + "[" * 900 + "]" * 900])
 
 
 @pytest.mark.parametrize(("text", "message"), MISTAKES)
-def test_a_mistake_is_one_line_that_names_its_place(tmp_path: Path, text: str, message: str) -> None:
+def test_a_mistake_is_one_line_with_its_place(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         resolve(write(tmp_path, text))
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("section", ["cross_encoder: *own", "cross_encoder:\n  <<: *own\n  epochs: 5"])
-def test_a_mistake_in_a_field_of_an_anchor_names_the_anchors_line(tmp_path: Path, section: str) -> None:
+def test_a_mistake_in_a_field_of_an_anchor_is_reported_with_the_anchors_line(tmp_path: Path, section: str) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(f"extends: tiny\nstage1: &own\n  epochs: 2\n  temperature: 0.5\n{section}\n")
     with pytest.raises(InputError) as error:
@@ -265,25 +275,25 @@ def test_a_field_next_to_a_merge_key_replaces_that_of_the_anchor(tmp_path: Path)
     recipe = resolve(str(file))
     assert (recipe.stage1.epochs, recipe.stage1.batch_queries) == (2, 9)
     assert (recipe.stage2.epochs, recipe.stage2.batch_queries) == (5, 9)
-    assert recipe.stage2.seed == resolve("tiny").stage2.seed  # an anchor holds its own file's fields alone
+    assert recipe.stage2.seed == resolve("tiny").stage2.seed  # an anchor has only the fields of its own file
     file.write_text(file.read_text().replace("epochs: 5\n  <<: *own", "<<: *own\n  epochs: many"))
     with pytest.raises(InputError) as error:
         resolve(str(file))
     assert str(error.value).startswith(f"{file}:7: stage2.epochs: ")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such recipe file"):
         resolve(str(tmp_path / "none.yaml"))
 
 
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match=r"mine\.yaml: not a YAML text"):
         resolve(str(tmp_path / "mine.yaml"))
 
 
-def test_set() -> None:
+def test_settings_replace_fields_of_a_recipe() -> None:
     settings = [
         "condenser.optimiser.learning_rate=2e-5",
         "condenser.budget=7 steps",
@@ -342,7 +352,7 @@ def test_the_last_set_wins_and_a_whole_section_may_be_set() -> None:
         ("ingest.reader=beir", r"--set ingest\.reader=beir: ingest\.folder: missing"),
     ],
 )
-def test_a_wrong_set_names_itself(setting: str, message: str) -> None:
+def test_a_wrong_setting_is_reported_with_its_text(setting: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         resolve("tiny", [setting])
     assert "\n" not in str(error.value)
@@ -355,7 +365,7 @@ def test_the_reports_configuration_holds_no_path_and_no_machine(tmp_path: Path) 
     assert here["condenser"]["budget"] == "6 steps"
 
 
-def test_another_objective_goes_with_no_cocondenser() -> None:
+def test_another_objective_does_not_fit_cocondenser() -> None:
     for name, objective in (("marco-mlm", "mlm"), ("marco-retromae", "retromae")):
         recipe = resolve(name)
         assert recipe.condenser.objective == objective
@@ -371,7 +381,7 @@ def test_a_head_beyond_the_layers_of_a_new_model_is_refused() -> None:
         resolve("pydocs", ["condenser.skip_from=4", "cocondenser.skip_from=4"])
 
 
-def test_fields_that_do_not_fit_together_are_blamed_on_what_the_user_wrote(tmp_path: Path) -> None:
+def test_fields_that_do_not_fit_together_are_reported_at_the_users_setting(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^--set cocondenser.batch_tokens=100: cocondenser: batch_tokens \(100\)"):
         resolve("pydocs-small", ["cocondenser.batch_tokens=100"])
     (tmp_path / "mine.yaml").write_text("extends: tiny\nsearch:\n  train_depth: 1\n")
@@ -403,13 +413,13 @@ def test_all_missing_fields_are_reported_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_the_form_of_a_list_is_explained(setting: str, form: str) -> None:
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         resolve("text", [setting])
-    assert str(told.value).endswith(f"{setting.partition('=')[0]}: a list is expected: write {form}")
+    assert str(error.value).endswith(f"{setting.partition('=')[0]}: a list is expected: write {form}")
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "\x1b[2J", "half \udcff", "n" * 201])
-def test_a_name_that_no_record_of_a_run_could_hold(tmp_path: Path, name: str) -> None:
+def test_a_name_that_no_record_of_a_run_can_hold_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"{name}.yaml"
     path.write_text("extends: tiny\ntitle: One\ndescription: Two.\n")
     with pytest.raises(
@@ -433,15 +443,15 @@ def fields(schema: dict[str, Any], part: dict[str, Any], before: str = "") -> It
 
 
 def named(source: str) -> set[str]:
-    """What the strings of a module name as `section.field`, docstrings, files and modules aside."""
+    """The `section.field` names in the strings of a module, without docstrings, files and modules."""
     nodes = list(ast.walk(ast.parse(source)))
     described = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-    said = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in described]
-    found = {name for text in said if isinstance(text, str) for name in re.findall(r"\b[a-z]\w*\.[a-z]\w*\b", text)}
-    return {name for name in found if not name.endswith(NO_FIELDS) and not name.startswith("pipeline.")}
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in described]
+    names = {name for text in texts if isinstance(text, str) for name in re.findall(r"\b[a-z]\w*\.[a-z]\w*\b", text)}
+    return {name for name in names if not name.endswith(NO_FIELDS) and not name.startswith("pipeline.")}
 
 
-def test_what_a_notice_advises_to_change_is_a_field_of_a_recipe() -> None:
+def test_the_fields_that_notices_advise_to_change_exist() -> None:
     schemas = [recipe.model_json_schema() for recipe in (Recipe, SentenceRecipe)]
     known = [field for schema in schemas for field in fields(schema, schema)]
     files = [*Path(pipeline.__file__).parent.rglob("*.py"), Path(tasks.notices.__file__)]

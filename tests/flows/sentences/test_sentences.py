@@ -1,4 +1,4 @@
-"""The flow of sentence tasks: its recipes, its nodes, and a whole run on made-up tables."""
+"""The flow of sentence tasks: its recipes, its nodes, and a whole run on invented tables."""
 
 import json
 import re
@@ -23,13 +23,13 @@ def dag(tmp_path: Path, *settings: str, recipe: str = "stsb") -> list:
     return sentence_nodes(resolve_sentences(recipe, settings), Store(tmp_path / "store"))
 
 
-def test_the_papers_sizes_and_epochs(tmp_path) -> None:
+def test_the_recipes_have_the_papers_sizes_and_epochs(tmp_path) -> None:
     assert named(SENTENCES) == ["sections", "stsb"]
-    found = [node.name for node in dag(tmp_path)]
+    names = [node.name for node in dag(tmp_path)]
     cells = ["bert-0", "bert-500-4x", "bert-500-8x", "bert-1000-4x", "bert-1000-8x", "bert-all-4x"]
-    assert found == ["table", "model-bert", *cells, "summary"]
-    found = [node.name for node in dag(tmp_path, recipe="sections")]
-    assert found[3:-1] == [f"bert-{size}-{n}x" for size in (1000, 10000) for n in (1, 4, 8)] + ["bert-all-1x"]
+    assert names == ["table", "model-bert", *cells, "summary"]
+    names = [node.name for node in dag(tmp_path, recipe="sections")]
+    assert names[3:-1] == [f"bert-{size}-{n}x" for size in (1000, 10000) for n in (1, 4, 8)] + ["bert-all-1x"]
 
 
 def with_nli(*models: str) -> str:
@@ -41,34 +41,41 @@ def with_nli(*models: str) -> str:
     return f"nli={{models: {json.dumps(models)}, epochs: 1, table: {table}, training: {training}}}"
 
 
-def test_nli_and_repeats_share_what_they_can(tmp_path) -> None:
+def test_nli_and_repeats_share_nodes(tmp_path) -> None:
     settings = [with_nli("BERT"), "models.Other=hub:other/model", "repeats=2", "sizes.500=[]", "sizes.1000=[]"]
-    made = {node.name: node for node in dag(tmp_path, *settings)}
-    assert [*made] == [
+    nodes_by_name = {node.name: node for node in dag(tmp_path, *settings)}
+    assert [*nodes_by_name] == [
         "table", "model-bert", "model-other", "nli", "nli-bert",
         "bert-0", "bert-all-4x-1", "bert-all-4x-2",
         "bert-nli-0", "bert-nli-all-4x-1", "bert-nli-all-4x-2",
         "other-0", "other-all-4x-1", "other-all-4x-2", "summary",
     ]  # fmt: skip
-    assert made["bert-nli-all-4x-1"].inputs == {"table": made["table"], "start": made["nli-bert"]}
-    seeds = [made[f"bert-all-4x-{n}"].shared["training"].seed for n in (1, 2)]
+    assert nodes_by_name["bert-nli-all-4x-1"].inputs == {
+        "table": nodes_by_name["table"],
+        "start": nodes_by_name["nli-bert"],
+    }
+    seeds = [nodes_by_name[f"bert-all-4x-{n}"].shared["training"].seed for n in (1, 2)]
     assert seeds == [42, 43]
-    assert [one.model for one in made["summary"].config.trainings][::3] == ["BERT", "BERT + NLI", "Other"]
+    assert [training.model for training in nodes_by_name["summary"].config.trainings][::3] == [
+        "BERT",
+        "BERT + NLI",
+        "Other",
+    ]
 
 
 @pytest.mark.parametrize("label", ["BERT + NLI", "bert nli"])
-def test_no_row_replaces_another_with_its_training_on_nli(label) -> None:
+def test_a_label_that_equals_a_row_of_nli_is_refused(label) -> None:
     assert resolve_sentences("stsb", [f"models.{label}=hub:other/model"])
     with pytest.raises(InputError, match=f"rows 'BERT . NLI' and '{re.escape(label)}' have the same letters"):
         resolve_sentences("stsb", [f"models.{label}=hub:other/model", with_nli("BERT")])
 
 
-def test_no_node_takes_the_name_of_another(tmp_path) -> None:
+def test_two_nodes_with_the_same_name_are_refused(tmp_path) -> None:
     with pytest.raises(InputError, match="models: two nodes would have the name model-0"):
         dag(tmp_path, "models.0=hub:other/model", "models.model=hub:some/model")
 
 
-def test_what_a_model_may_be(tmp_path) -> None:
+def test_a_model_is_a_folder_a_hub_name_or_a_node_of_a_run(tmp_path) -> None:
     (tmp_path / "here").mkdir()
     config = dag(tmp_path, f"models.BERT={tmp_path / 'here'}")[1].config
     assert (config.checkpoint, config.pretrained) == (tmp_path / "here", None)
@@ -86,7 +93,7 @@ def test_what_a_model_may_be(tmp_path) -> None:
         dag(tmp_path, f"models.BERT={tmp_path / 'here'}", f"tokenizer={tmp_path}/vocab.txt")
 
 
-def test_a_node_of_the_store(tmp_path) -> None:
+def test_a_node_of_the_store_may_be_the_model(tmp_path) -> None:
     from dataclasses import replace
 
     from artifacts.errors import StoreError
@@ -129,7 +136,7 @@ def test_mistakes_are_reported_with_their_place(setting, message) -> None:
         resolve_sentences("stsb", [setting])
 
 
-def test_a_recipe_of_ones_own(tmp_path) -> None:
+def test_a_users_recipe_is_resolved(tmp_path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("extends: stsb\nsizes: {500: [4], 1000: [], all: [4]}\ntraining:\n  batch: none\n")
     with pytest.raises(InputError, match=rf"{path}:4: training\.batch: Input should be a valid integer"):
@@ -151,18 +158,18 @@ def test_the_table_has_published_figures_too() -> None:
         return {"model": model, "size": size, "epochs": epochs, "candidates": tried, "test": test}
 
     figures = {"mean": 0.7661, "low": 0.742, "high": 0.7885}
-    found = {
+    results = {
         "measure": "spearman",
         "rows": [row("a|<b>", 0, 0, None), row("a|<b>", 500, 8, figures, 2), row("a|<b>", None, 4, figures)],
     }
     published = resolve_sentences("stsb").published
-    heads, shown = markdown_table(found, published)
+    heads, rows = markdown_table(results, published)
     assert heads == ["", "0", "500", "all"]
-    assert shown[0] == ["a|<b>", "–", "76.6 [74.2, 78.8] (8 ep.)", "76.6 [74.2, 78.8]"]
-    assert shown[1:] == [
+    assert rows[0] == ["a|<b>", "–", "76.6 [74.2, 78.8] (8 ep.)", "76.6 [74.2, 78.8]"]
+    assert rows[1:] == [
         ["BERT *", "", "68.6", "82.5"], ["BERT + NLI *", "", "76.4", "84.7"], ["Condenser *", "", "76.6", "85.6"]
     ]  # fmt: skip
-    text = results_markdown(found, published)
+    text = results_markdown(results, published)
     assert "| a\\|&lt;b> |" in text
     assert "BERT base" in text.splitlines()[-1]
     other = {"measure": "spearman", "rows": [row("a", 40, 1, figures)]}
@@ -171,7 +178,7 @@ def test_the_table_has_published_figures_too() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_run_and_the_same_again(run_served, tmp_path) -> None:
+def test_a_second_run_reuses_everything(run_served, tmp_path) -> None:
     from machines import make_machine
 
     from pipeline.sentences.readers import ScoredConfig
@@ -191,11 +198,11 @@ def test_a_run_and_the_same_again(run_served, tmp_path) -> None:
     assert "error: sizes.41: the table has 40 training rows" in too_many.stderr
     first = run_served("sentences", "run", str(path), "--json", "--device", "cpu", store=store)
     assert first.returncode == 0, first.stderr
-    found = json.loads(first.stdout)
-    assert [(row["size"], row["rows"], row["epochs"]) for row in found["results"]["rows"]] == [
+    output = json.loads(first.stdout)
+    assert [(row["size"], row["rows"], row["epochs"]) for row in output["results"]["rows"]] == [
         (0, 0, 0), (20, 20, ANY), (None, 40, 2)
     ]  # fmt: skip
-    assert [*found["artifacts"]] == [
+    assert [*output["artifacts"]] == [
         "table",
         "model-tiny",
         "tiny-0",
@@ -240,7 +247,7 @@ def test_recipes_are_complete() -> None:
 
 
 def planned(folder: Path, *settings: str) -> str:
-    """What `plan` prints, or the one line with which it refuses."""
+    """What `plan` prints, or its error of one line."""
     (folder / "model").mkdir(exist_ok=True)
     path = folder / "mine.yaml"
     table = scored(folder, train=40, others=20).model_dump(mode="json") if not path.exists() else None
@@ -248,13 +255,13 @@ def planned(folder: Path, *settings: str) -> str:
         sizes = {"0": [0], "500": [], "1000": [], "20": [1], "all": [2]}
         models = {"BERT": None, "tiny": str(folder / "model")}
         path.write_text(json.dumps({"extends": "stsb", "models": models, "table": table, "sizes": sizes}))
-    given = [word for setting in settings for word in ("--set", setting)]
-    ended = CliRunner().invoke(app, ["sentences", "plan", str(path), "--store", str(folder / "store"), *given])
-    assert ended.exit_code == 0 or isinstance(ended.exception, InputError)
-    return str(ended.exception or ended.stdout)
+    options = [word for setting in settings for word in ("--set", setting)]
+    result = CliRunner().invoke(app, ["sentences", "plan", str(path), "--store", str(folder / "store"), *options])
+    assert result.exit_code == 0 or isinstance(result.exception, InputError)
+    return str(result.exception or result.stdout)
 
 
-def test_a_plan_refuses_what_the_run_would(tmp_path: Path) -> None:
+def test_a_plan_refuses_what_the_run_would_refuse(tmp_path: Path) -> None:
     assert "0 of 6 stages are reused" in planned(tmp_path)
     too_many = "the table has 40 training rows (an empty list leaves the size out)"
     assert planned(tmp_path, "sizes.41=[1]") == f"sizes.41: {too_many}"
