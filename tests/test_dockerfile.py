@@ -1,4 +1,4 @@
-"""The image's own steps, without an engine: what the Dockerfile copies and runs, in a folder instead of /app."""
+"""The steps of the Dockerfile, without a container engine: they copy and run in a folder instead of /app."""
 
 import os
 import re

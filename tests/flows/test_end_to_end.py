@@ -49,7 +49,7 @@ def test_the_results_hold_every_row(first) -> None:
     assert (Path(output["artifacts"]["report"]["path"]) / "report.html").stat().st_size > 10_000
 
 
-def test_a_second_run_reuses_everything(first, run_served, store: Path) -> None:
+def test_a_second_run_of_the_flow_reuses_everything(first, run_served, store: Path) -> None:
     start = time.monotonic()
     result = run_served("run", "tiny", "--json", "--device", "cpu", store=store)
     seconds = time.monotonic() - start

@@ -231,7 +231,7 @@ def test_search_uses_the_model_of_the_last_round(taught: dict, recipe: str, fold
         assert len(json.loads(result.stdout)["answers"]) == 3
 
 
-def test_scheduled_batches_and_the_best_epoch(scheduled: dict) -> None:
+def test_batches_are_scheduled_and_the_best_epoch_is_kept(scheduled: dict) -> None:
     stage1 = scheduled["artifacts"]["stage1"]
     hardness = table(stage1, "schedule.parquet")
     assert hardness["epoch"] == [1, 2, 3]

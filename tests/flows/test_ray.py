@@ -1,4 +1,4 @@
-"""Encoding, search and mining on a Ray cluster of two workers, in the real flow: the bytes of a run without Ray."""
+"""Encoding, search and mining on a Ray cluster of two workers give the bytes of a run without Ray."""
 
 import json
 import os

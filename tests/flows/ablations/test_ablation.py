@@ -47,7 +47,7 @@ def test_every_file_is_complete_or_reports_the_missing_recipe(name: str) -> None
     assert "evaluate" not in seen, "the record of a run with this node would answer searches"
 
 
-def test_the_papers_rows() -> None:
+def test_the_ablations_of_the_papers_have_their_rows() -> None:
     rows = ["BERT", "ICT", "Condenser", "Condenser continued", "coCondenser", "contrastive only", "RetroMAE"]
     for name in ("marco", "low-data"):
         assert [*load(name).rows] == rows
@@ -97,7 +97,7 @@ def test_a_cell_alone_has_the_same_nodes(three: Ablation, tmp_path: Path) -> Non
     assert {step.action for step in plan(store, parts.values())} == {"build", "unknown"}
 
 
-def test_seeds_change_fine_tuning_alone(three: Ablation) -> None:
+def test_seeds_change_only_fine_tuning(three: Ablation) -> None:
     one, two = (cell.recipe for cell in cells(three, ["coCondenser"]))
     differing = {name for name in type(one).model_fields if getattr(one, name) != getattr(two, name)}
     assert differing == {"stage1", "stage2"}
@@ -180,7 +180,7 @@ def test_systems_that_need_no_further_stage_are_columns_too(three: Ablation) -> 
     fields = {"negatives": ["none", "bm25", "fusion"], "seeds": [1, 2], "sizes": [10, None]}
     wide = three.model_copy(update=fields)
     merged, only_bm25 = (
-        merge_cells(one, ["coCondenser"]) for one in (wide, wide.model_copy(update={"negatives": ["bm25"]}))
+        merge_cells(ablation, ["coCondenser"]) for ablation in (wide, wide.model_copy(update={"negatives": ["bm25"]}))
     )
     assert [node.name for node in merged.nodes] == [node.name for node in only_bm25.nodes]
     every_size = {"bm25": "stage1", "fusion": "fusion"}

@@ -1,4 +1,4 @@
-"""What the flow of an ablation does between its parts."""
+"""The checks of an ablation's flow, and what it does when a part fails."""
 
 import logging
 from collections.abc import Mapping

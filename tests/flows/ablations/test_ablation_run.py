@@ -100,12 +100,12 @@ def test_a_cell_is_a_run_of_its_recipe(output: dict[str, Any], call_cli, store: 
     )
     settings = [word for word in command.replace("</pre>", " ").split() if "=" in word and not word.startswith("<")]
     steps = json.loads(
-        call_cli("plan", "tiny", "--json", *(w for one in settings for w in ("--set", one)), store=store).stdout
+        call_cli("plan", "tiny", "--json", *(w for setting in settings for w in ("--set", setting)), store=store).stdout
     )
     assert [step["node"] for step in steps if step["action"] != "reuse"] == ["report"]
 
 
-def test_a_cell_that_fails_stops_no_other(first, run_served, store: Path, tmp_path: Path) -> None:
+def test_a_cell_that_fails_does_not_stop_the_others(first, run_served, store: Path, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(BROKEN)
     arguments = ("ablation", "run", str(tmp_path / "own.yaml"), "--device", "cpu")
     result = run_served(*arguments, store=store)

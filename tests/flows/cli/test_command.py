@@ -65,7 +65,7 @@ def test_a_users_recipe_is_shown_as_changes_of_the_projects_recipe(tmp_path, cha
     assert recipe.report.published == []  # published figures are of nq, and this recipe differs
 
 
-def test_the_report_is_in_the_command() -> None:
+def test_the_report_contains_the_command() -> None:
     report = nodes(resolve("tiny", ["stage2.epochs=2"]))[-1]
     assert report.shared["command"] == ["cocondenser", "run", "tiny", "--set", "stage2.epochs=2"]
 

@@ -25,7 +25,7 @@ def test_no_server_answers_at_a_free_port() -> None:
 
 
 @pytest.mark.parametrize(("status", "answers"), [(200, True), (401, True), (403, True), (404, False), (500, False)])
-def test_another_web_server_is_not_healthy(status: int, answers: bool) -> None:
+def test_a_server_is_healthy_by_its_status(status: int, answers: bool) -> None:
     with web_server(status) as port:
         assert healthy(f"http://127.0.0.1:{port}/api") == answers
 

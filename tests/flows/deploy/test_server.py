@@ -181,7 +181,7 @@ def test_the_page_shows_every_artifact(up: Served, completed: dict[str, Any]) ->
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
-def test_a_browser_shows_the_page(up: Served, completed: dict[str, Any], tmp_path: Path) -> None:
+def test_a_browser_shows_the_page_of_a_run(up: Served, completed: dict[str, Any], tmp_path: Path) -> None:
     def page(path: str) -> str:
         # fmt: off
         command = [

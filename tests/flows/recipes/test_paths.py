@@ -130,7 +130,7 @@ def test_null_is_not_a_path(written: str) -> None:
     assert message == f"--set ingest.path={written}: ingest.path: a path is expected (got None)"
 
 
-def test_a_folder_whose_name_is_a_number() -> None:
+def test_a_folder_whose_name_is_a_number_needs_quotes() -> None:
     assert message_of(lambda: resolve("text", ["ingest.path=2024"])).endswith("expected, a number in quotes (got 2024)")
     assert resolve("text", ['ingest.path="2024"']).ingest.path == Path("2024")
 

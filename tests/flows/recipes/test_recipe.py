@@ -222,7 +222,7 @@ MISTAKES = [
 ]
 
 
-def test_a_number_of_neighbours_appears_once() -> None:
+def test_a_duplicate_number_of_neighbours_is_refused() -> None:
     with pytest.raises(InputError, match=r"evaluate\.nb_recall: contains a duplicate number \(got \[50, 50\]\)$"):
         resolve("tiny", ["evaluate.nb_recall=[50, 50]"])
 

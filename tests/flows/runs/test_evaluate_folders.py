@@ -56,7 +56,11 @@ def test_the_lengths_in_a_later_releases_folder_are_read(tmp_path: Path) -> None
     folder = sentence(tmp_path / "later", texts={"query_length": 20}, pooling={"pooling_mode_mean_tokens": False})
     write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": 24, "pooling_mode": "cls"})
     model = read_model(folder)
-    assert (model.pooling, model.question_tokens, model.passage_tokens) == ("cls", 20, 128)  # its positions
+    assert (model.pooling, model.question_tokens, model.passage_tokens) == (
+        "cls",
+        20,
+        128,
+    )  # the number of its positions
 
 
 @pytest.mark.parametrize(

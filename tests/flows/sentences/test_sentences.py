@@ -178,7 +178,7 @@ def test_the_table_has_published_figures_too() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_second_run_reuses_everything(run_served, tmp_path) -> None:
+def test_a_second_run_of_sentences_reuses_everything(run_served, tmp_path) -> None:
     from machines import make_machine
 
     from pipeline.sentences.readers import ScoredConfig

@@ -20,7 +20,7 @@ from pipeline.evaluate.fusion import Choice
 
 WORDS = [f"word{n}" for n in range(12)]
 DEPTH = 30
-"""Of the lists that are fused."""
+"""The depth of the lists that are fused."""
 QUESTIONS = ["word1 word2", "word3", "word4 word5 word6 word7", "word0 word11", "word8 word8 absent", "absent"]
 
 
@@ -45,7 +45,7 @@ class Encoder:
 
 @pytest.fixture(scope="module")
 def corpus() -> tuple[list[tuple[str, str, str, str]], np.ndarray]:
-    """300 passages; a third of them, and those that the first vectors find first, are of one document."""
+    """300 passages. A third of them are of one document, and the first question finds these first."""
     rng = np.random.default_rng(1)
     vectors_ND = rng.normal(size=(300, 4)).astype(np.float32)
     vectors_ND[150] = vectors_ND[7]  # equal scores
@@ -176,7 +176,7 @@ def test_a_document_of_many_passages_hides_no_other(run) -> None:
         assert [answer.doc_id for answer in answers].count("large") == 1
 
 
-def test_a_question_is_answered_alone_as_among_others(run) -> None:
+def test_a_question_has_the_same_answers_alone_and_among_others(run) -> None:
     together = ask(run, EVERY)
     assert any(together)
     for question, answers in [*zip(EVERY, together, strict=True)][::7]:

@@ -56,7 +56,7 @@ def file(store: Store, name: str) -> Path:
 
 
 def flip(path: Path, draws: random.Random) -> None:
-    """One bit."""
+    """Flips one bit."""
     content = bytearray(path.read_bytes())
     content[draws.randrange(len(content))] ^= 1 << draws.randrange(8)
     path.write_bytes(content)
@@ -217,7 +217,7 @@ def test_a_missing_folder_of_lucene_is_reported(copy: Store) -> None:
 
 
 def test_a_changed_byte_of_lucenes_index_is_reported(copy: Store) -> None:
-    """It would change a score: Lucene itself checks its checksums only on request."""
+    """The change would alter a score, and Lucene checks its checksums only on request."""
     [lengths] = file(copy, "bm25/index").glob("*.nvd")
     flip(lengths, random.Random(2))
     with pytest.raises(InputError, match=rf"bm25 \(objects/\w+\): index/{lengths.name} was changed; "):

@@ -43,11 +43,11 @@ def test_a_word_that_begins_another_is_marked_once() -> None:
 
 def test_of_a_page_in_one_line_the_part_around_the_first_word_is_shown() -> None:
     page = 5000 * "alpha " + "needle" + 5000 * " omega"
-    shown = excerpt(page, ("needle",))
-    assert len(shown) == 1502
-    assert shown.startswith("…")
-    assert shown.endswith("…")
-    assert "alpha needle omega" in shown
+    text = excerpt(page, ("needle",))
+    assert len(text) == 1502
+    assert text.startswith("…")
+    assert text.endswith("…")
+    assert "alpha needle omega" in text
     assert excerpt(page, ()) == page[:1500] + "…"
 
 

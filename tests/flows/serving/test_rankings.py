@@ -18,12 +18,12 @@ N = 400
 RNG = np.random.default_rng(0)
 SHARES = {share: RNG.random(N) < share for share in (0.0, 0.01, 0.05, 0.5, 1.0)}
 SENT, WIDENED = np.inf, 0.0
-"""Values of RARE that send every filter to Lucene, and none."""
+"""Values of RARE: with the first every filter is sent to Lucene, with the second none."""
 
 
 @pytest.fixture(scope="module", params=["bm25", "weights"])
 def lexical(request, tmp_path_factory) -> Iterator[BM25Retriever]:
-    """Of 400 passages of few words, whose scores are often equal; ids are not in passage order."""
+    """An index of 400 short passages. Scores are often equal, and the ids are not in passage order."""
     folder = tmp_path_factory.mktemp(request.param)
     ids = [f"é{n}" for n in RNG.permutation(N)]
     passages = [(i, i, "", " ".join(RNG.choice(WORDS, RNG.integers(1, 6)))) for i in ids]
@@ -114,7 +114,7 @@ def test_a_filter_is_sent_once_and_the_last_ones_are_kept(lexical, calls) -> Non
     assert (len(calls["sent"]), len(calls["dropped"])) == (len(masks) + 1, dropped + 1)
 
 
-def test_filters_outlive_java(lexical) -> None:
+def test_filters_still_work_after_java_is_killed(lexical) -> None:
     searches = [("word1 word2", 5, SHARES[0.05])]
     rankings = top_with(lexical, SENT, searches)
     lexical.searcher._child.kill()

@@ -163,7 +163,7 @@ def test_bytes_that_are_no_utf_8_become_question_marks(by, both, encoded) -> Non
     assert encoded[1:] == ([b"?? branches"] if by == "dense" else [])  # the first one warms up
 
 
-def test_a_run_without_fusion(make, encoded) -> None:
+def test_a_run_without_dense_retrieval_answers_by_bm25(make, encoded) -> None:
     store = make(run_file=False, dense=False)
     with pytest.raises(InputError, match="--by fusion: the run of one has no fusion of dense retrieval and BM25"):
         newest_engine(store, None, "fusion")
@@ -216,7 +216,7 @@ def test_the_command_names_the_recipe_and_the_system(both, encoded) -> None:
 def test_text_and_json_say_that_a_fusion_is_not_tuned(both, encoded, monkeypatch) -> None:
     metrics = read_metrics(runs(both)[0].nodes)
     metrics["fusion"]["chosen_on_dev"] = False
-    metrics["config"]["fusion_weights"] = [0.3, 0.5]  # one that may be chosen
+    metrics["config"]["fusion_weights"] = [0.3, 0.5]  # there are weights to choose from
     monkeypatch.setattr("flows.serving.engine.read_metrics", lambda nodes: metrics)
     arguments, line = (
         ["search", QUESTION, "--store", str(both.root), "--by"],
@@ -245,10 +245,10 @@ def test_the_command_reports_loading_and_answering_separately(both, encoded) -> 
         ("merge sorted lists now", "dense", []),
         ("merge sorted lists " * 3, "dense", ["cut, of 9: 4"]),
         ("merge sorted lists " * 3, "fusion", ["cut, of 9: 4"]),
-        ("merge sorted lists " * 3, "bm25", []),  # which reads all of it
+        ("merge sorted lists " * 3, "bm25", []),  # BM25 reads the whole question
     ],
 )
-def test_a_question_that_is_cut_is_reported(question, by, lines, both, encoded) -> None:
+def test_the_command_reports_that_a_question_is_cut(question, by, lines, both, encoded) -> None:
     arguments = ["search", question, "--by", by, "--store", str(both.root)]
     result = CliRunner().invoke(app, arguments)
     assert [line for line in result.stderr.splitlines() if "cut" in line] == [f"warning: {line}" for line in lines]
@@ -280,7 +280,9 @@ def test_an_invalid_question_is_one_line(arguments, line, both, encoded) -> None
 
 def test_an_index_of_another_model_is_one_line(make, encoded) -> None:
     store = make(run_file=False, dense=True)
-    (artifact(store, "stage1") / "config.json").write_text("{}")  # another's, with vectors as long
+    (artifact(store, "stage1") / "config.json").write_text(
+        "{}"
+    )  # that of another model, with vectors of the same length
     with pytest.raises(InputError, match=r"objects/\w+: built with another model than "):
         ids(store, "dense")
 

@@ -64,12 +64,12 @@ def test_a_question_that_is_cut_is_reported(client, question, lines, by) -> None
     assert [response.json()["notices"] for response in responses] == [lines, lines]
 
 
-def test_the_defaults_of_a_request(client) -> None:
+def test_the_defaults_of_a_request_are_fusion_and_no_condition(client) -> None:
     answer = client.get("/api/search", params={"q": "zebra", "k": 1, "where": " "}).json()
     assert (answer["by"], answer["where"]) == ("fusion", None)
 
 
-def test_a_slow_condition_does_not_hold_up_other_questions(client, fake_run) -> None:
+def test_a_slow_condition_does_not_delay_other_questions(client, fake_run) -> None:
     with client, ThreadPoolExecutor(1) as pool:  # all in one event loop
         slow = pool.submit(client.get, "/api/search", params={"q": "zebra", "k": 1, "where": "slow"})
         others = [client.get("/api/search", params={"q": "a", "k": 1, "where": x}).status_code for x in ("", "kept")]
@@ -183,7 +183,7 @@ def test_refusals_are_a_line_of_json(parameters, status, line, client) -> None:
     assert client.get("/api/search", params={"q": "zebra", "k": 1}).status_code == 200
 
 
-def test_a_fault_of_the_server_is_logged_with_its_trace(client, caplog) -> None:
+def test_an_error_of_the_server_is_logged_with_its_traceback(client, caplog) -> None:
     client.get("/api/search", params={"q": "fault", "k": 1})
     assert "Traceback" in caplog.text
     assert "KeyError: 'secret'" in caplog.text

@@ -23,7 +23,7 @@ def test_questions_that_arrive_meanwhile_are_computed_together() -> None:
         await asyncio.sleep(0.05)
         rest = [asyncio.create_task(gathering.answer(n)) for n in range(1, 100)]
         await asyncio.sleep(0)
-        rest[1].cancel()  # its client has gone
+        rest[1].cancel()  # its client has disconnected
         gate.set()
         results = await asyncio.gather(first, *rest, return_exceptions=True)
         gathering.close()

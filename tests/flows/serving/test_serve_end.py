@@ -34,7 +34,7 @@ def end_after(fake_run, monkeypatch, capfd) -> Callable[..., tuple[float, str]]:
         signal_times = []
 
         def visit() -> None:
-            with socket.create_connection(place.getsockname(), timeout=30) as connection:
+            with socket.create_connection(listener.getsockname(), timeout=30) as connection:
                 client(connection)
                 time.sleep(0.2)
                 signal_times.append(time.monotonic())
@@ -42,9 +42,9 @@ def end_after(fake_run, monkeypatch, capfd) -> Callable[..., tuple[float, str]]:
                 over.wait(30)
 
         over = threading.Event()
-        with listening_socket(free_port()) as place, ThreadPoolExecutor(1) as client_thread:
+        with listening_socket(free_port()) as listener, ThreadPoolExecutor(1) as client_thread:
             visiting = client_thread.submit(visit)
-            server.serve(fake_run, place)
+            server.serve(fake_run, listener)
             seconds = time.monotonic() - signal_times[0]
             over.set()
             visiting.result()

@@ -95,7 +95,7 @@ def browse(address: str, folder: Path, *options: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
-def test_a_browser_shows_the_page(server, tmp_path) -> None:
+def test_a_browser_shows_the_search_page(server, tmp_path) -> None:
     page = f"http://127.0.0.1:{server.port}/"
     html = browse(f"{page}?q=script+w1+w2&by=bm25&k=3", tmp_path, "--dump-dom")
     assert "<title>script w1 w2 · one</title>" in html
@@ -118,7 +118,7 @@ def test_a_browser_shows_the_page(server, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_many_clients_get_every_answer_as_a_client_alone_does(server) -> None:
+def test_many_clients_get_the_same_answers_as_one_client(server) -> None:
     questions = [f"w{n} w{n + 1} w{n // 2}" for n in range(50)]
     alone = {question: server.get(f"/api/search?q={question.replace(' ', '+')}")["answers"] for question in questions}
     assert len(alone[questions[0]]) == 10
