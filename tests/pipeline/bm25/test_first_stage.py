@@ -65,7 +65,8 @@ def trec(question: str, passages: list[str], scores: list[float]) -> list[str]:
     return [f"{question} Q0 {p} {n} {s} other" for n, (p, s) in enumerate(zip(passages, scores, strict=True), 1)]
 
 
-def test_a_run_file_becomes_the_first_stage(collection, tmp_path):
+def test_a_run_file_becomes_the_first_stage(collection, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "jnius", raising=False)  # of another test
     far = [f"p{n}" for n in range(100, 140)]
     run = tmp_path / "run.gz"
     lines = [
