@@ -1,4 +1,4 @@
-"""The end of an ablation: figures of cells, means over seeds, tests, and a page that needs nothing else."""
+"""The end of an ablation: figures of cells, means over seeds, tests, and a self-contained page."""
 
 import json
 import re
@@ -43,18 +43,18 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def drawn() -> None:
-    """Of a test whose pictures are drawn."""
+    """Marks a test whose pictures are drawn."""
 
 
 @pytest.fixture(autouse=True)
 def _pictures_are_not_drawn(request: pytest.FixtureRequest) -> Iterator[None]:
-    """But those of `made` are."""
+    """Except those of the fixture `built`."""
     with nullcontext() if "drawn" in request.fixturenames else undrawn():
         yield
 
 
 @pytest.fixture(scope="module")
-def made(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("made") / "out"
     metrics = ablation(config(), **inputs, work=work(out))
     assert set(metrics) == {
@@ -68,28 +68,28 @@ def made(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
     return out
 
 
-def test_each_cells_figures_are_those_of_its_evaluation(made: Path, inputs: dict[str, Path]) -> None:
-    table = json.loads((made / "table.json").read_text())
+def test_each_cells_figures_are_those_of_its_evaluation(built: Path, inputs: dict[str, Path]) -> None:
+    table = json.loads((built / "table.json").read_text())
     for n, (row, size, seed) in enumerate(places()):
         splits = json.loads((inputs[f"evaluate_{n}"] / "metrics.json").read_text())["splits"]
         for negatives, system in (("bm25", "stage1"), ("mined", "stage2")):
             for split in ("dev", "test"):
                 place = {"row": row, "negatives": negatives, "size": size, "seed": seed, "split": split}
-                own = [f for f in table if {name: f[name] for name in place} == place]
-                found = {f["measure"]: {k: f[k] for k in ("mean", "low", "high")} for f in own}
+                figures = [f for f in table if {name: f[name] for name in place} == place]
+                by_measure = {f["measure"]: {k: f[k] for k in ("mean", "low", "high")} for f in figures}
                 answers = splits[split].get("answers", {"systems": {system: {}}})
-                assert found == splits[split]["systems"][system] | answers["systems"][system]
+                assert by_measure == splits[split]["systems"][system] | answers["systems"][system]
     bm25 = [f for f in table if f["row"] == "BM25"]
     assert {f["split"] for f in bm25} == {"dev", "test"}
     assert {(f["negatives"], f["size"], f["seed"]) for f in bm25} == {(None, None, None)}
-    csv = pd.read_csv(made / "table.csv")
+    csv = pd.read_csv(built / "table.csv")
     assert len(csv) == len(table)
     assert [*csv.columns] == [*table[0]]
     assert csv["mean"].tolist() == [f["mean"] for f in table]
 
 
-def test_means_are_over_seeds_and_questions(made: Path, inputs: dict[str, Path]) -> None:
-    table = json.loads((made / "table.json").read_text())
+def test_means_are_over_seeds_and_questions(built: Path, inputs: dict[str, Path]) -> None:
+    table = json.loads((built / "table.json").read_text())
     for n in range(0, len(places()), len(SEEDS)):
         row, size, _ = places()[n]
         place = {"row": row, "negatives": "mined", "size": size, "seed": None, "split": "dev", "measure": "RR@10"}
@@ -100,8 +100,8 @@ def test_means_are_over_seeds_and_questions(made: Path, inputs: dict[str, Path])
         assert (figure["low"], figure["high"]) == (pytest.approx(low[0], abs=1e-6), pytest.approx(high[0], abs=1e-6))
 
 
-def test_rows_are_tested_against_the_reference(made: Path, inputs: dict[str, Path]) -> None:
-    tests = json.loads((made / "tests.json").read_text())
+def test_rows_are_tested_against_the_reference(built: Path, inputs: dict[str, Path]) -> None:
+    tests = json.loads((built / "tests.json").read_text())
     assert len(tests) == 2 * 2 * 2 * (2 * len(MEASURES) + len(HITS))  # rows, negatives, sizes; splits, measures
     mean_of = {
         row: (values(inputs, 4 * r + 2, "stage1", "RR@10") + values(inputs, 4 * r + 3, "stage1", "RR@10")) / 2
@@ -112,16 +112,19 @@ def test_rows_are_tested_against_the_reference(made: Path, inputs: dict[str, Pat
     p = p_values(np.stack(difference, axis=1), "randomisation", 500, 7)  # one draw of signs serves all columns
     for row, raw, corrected, d in zip(others, p, holm(p[:, None])[:, 0], difference, strict=True):
         place = {"row": row, "negatives": "bm25", "size": None, "split": "dev", "measure": "RR@10"}
-        (found,) = [t for t in tests if {name: t[name] for name in place} == place]
-        assert found["reference"] == "<b>plain"
-        assert found["mean"] == pytest.approx(d.mean(), abs=1e-6)
-        assert (found["p"], found["p_holm"]) == (pytest.approx(raw, abs=1e-6), pytest.approx(corrected, abs=1e-6))
-        assert (found["wins"], found["losses"]) == (int((d > 1e-9).sum()), int((d < -1e-9).sum()))
+        (comparison,) = [t for t in tests if {name: t[name] for name in place} == place]
+        assert comparison["reference"] == "<b>plain"
+        assert comparison["mean"] == pytest.approx(d.mean(), abs=1e-6)
+        assert (comparison["p"], comparison["p_holm"]) == (
+            pytest.approx(raw, abs=1e-6),
+            pytest.approx(corrected, abs=1e-6),
+        )
+        assert (comparison["wins"], comparison["losses"]) == (int((d > 1e-9).sum()), int((d < -1e-9).sum()))
     assert {t["p_holm"] < 0.05 for t in tests if t["row"] == "good" and t["measure"] == "RR@10"} == {True}
 
 
-def test_the_table_shows_rows_columns_and_marks(made: Path) -> None:
-    text = (made / "table.md").read_text()
+def test_the_table_shows_rows_columns_and_marks(built: Path) -> None:
+    text = (built / "table.md").read_text()
     head, _, bm25, plain, good, learned = text.splitlines()[:6]
     assert "| hits@5, test |" in text
     assert "| hits@5, dev |" not in text
@@ -137,16 +140,16 @@ def test_the_table_shows_rows_columns_and_marks(made: Path) -> None:
 def test_the_model_before_fine_tuning_is_one_column(inputs: dict[str, Path], tmp_path: Path) -> None:
     metrics = ablation(wide(), **inputs, work=work(tmp_path / "out"))
     table, tests = (json.loads((tmp_path / "out" / name).read_text()) for name in ("table.json", "tests.json"))
-    own = [f for f in table if f["negatives"] == "none"]
-    assert {(f["size"], f["seed"]) for f in own} == {(None, None)}
-    assert len(own) == len({(f["row"], f["split"], f["measure"]) for f in own})
+    figures = [f for f in table if f["negatives"] == "none"]
+    assert {(f["size"], f["seed"]) for f in figures} == {(None, None)}
+    assert len(figures) == len({(f["row"], f["split"], f["measure"]) for f in figures})
     for n, (row, size, seed) in enumerate(places()):
         if (size, seed) == (None, 1):
-            of = json.loads((inputs[f"evaluate_{n}"] / "metrics.json").read_text())["splits"]["dev"]["systems"]
-            here = [f for f in own if (f["row"], f["split"]) == (row, "dev")]
-            found = {f["measure"]: {k: f[k] for k in ("mean", "low", "high")} for f in here}
-            assert found == of["pretrained"]
-            assert metrics[f"dev/{row}/none/all/RR@10"] == of["pretrained"]["RR@10"]["mean"]
+            systems = json.loads((inputs[f"evaluate_{n}"] / "metrics.json").read_text())["splits"]["dev"]["systems"]
+            of_row = [f for f in figures if (f["row"], f["split"]) == (row, "dev")]
+            by_measure = {f["measure"]: {k: f[k] for k in ("mean", "low", "high")} for f in of_row}
+            assert by_measure == systems["pretrained"]
+            assert metrics[f"dev/{row}/none/all/RR@10"] == systems["pretrained"]["RR@10"]["mean"]
     tested = [t for t in tests if t["negatives"] == "none"]
     assert [(t["row"], t["size"]) for t in tested if (t["split"], t["measure"]) == ("dev", "RR@10")] == [
         ("good", None),
@@ -169,26 +172,26 @@ def test_bm25_joined_with_the_last_run_is_a_column(inputs: dict[str, Path], tmp_
     ablation(wide(), **inputs, work=work(tmp_path / "out"))
     table, tests = (json.loads((tmp_path / "out" / name).read_text()) for name in ("table.json", "tests.json"))
     for n, (row, size, seed) in enumerate(places()):
-        of = json.loads((inputs[f"evaluate_{n}"] / "metrics.json").read_text())["splits"]["test"]["systems"]["fusion"]
+        systems = json.loads((inputs[f"evaluate_{n}"] / "metrics.json").read_text())["splits"]["test"]["systems"]
         place = {"row": row, "negatives": "fusion", "size": size, "seed": seed, "split": "test", "measure": "R@20"}
-        (found,) = [f for f in table if {name: f[name] for name in place} == place]
-        assert {name: found[name] for name in ("mean", "low", "high")} == of["R@20"]
+        (figure,) = [f for f in table if {name: f[name] for name in place} == place]
+        assert {name: figure[name] for name in ("mean", "low", "high")} == systems["fusion"]["R@20"]
     assert {(t["row"], t["size"]) for t in tests if t["negatives"] == "fusion"} == {
         (row, size) for row in ("good", "learned") for size in SIZES
     }
 
 
-def test_rows_that_no_index_can_search_are_shown_alone_too(inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_table_of_only_rows_that_no_index_can_search_is_shown(inputs: dict[str, Path], tmp_path: Path) -> None:
     cells = [cell.model_copy(update={"systems": {}}) for cell in config().cells]
     ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))
     assert (tmp_path / "out/table.md").read_text().startswith("| MRR@10, dev |\n|---|\n| BM25 |\n| <b>plain |\n")
 
 
-def test_one_seed_keeps_its_evaluations_interval(inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_one_seed_keeps_the_interval_of_its_evaluation(inputs: dict[str, Path], tmp_path: Path) -> None:
     kept = [n for n, (_, size, seed) in enumerate(places()) if (size, seed) == (None, 1)]
-    given = {f"evaluate_{new}": inputs[f"evaluate_{n}"] for new, n in enumerate(kept)}
-    own = config(cells=[config().cells[n] for n in kept], test="t")
-    ablation(own, inputs["collection"], work(tmp_path / "out"), **given)
+    evaluations = {f"evaluate_{new}": inputs[f"evaluate_{n}"] for new, n in enumerate(kept)}
+    settings = config(cells=[config().cells[n] for n in kept], test="t")
+    ablation(settings, inputs["collection"], work(tmp_path / "out"), **evaluations)
     table = json.loads((tmp_path / "out/table.json").read_text())
     alone = [f for f in table if f["seed"] == 1]
     means = [{**f, "seed": 1} for f in table if f["seed"] is None and f["negatives"]]
@@ -197,8 +200,10 @@ def test_one_seed_keeps_its_evaluations_interval(inputs: dict[str, Path], tmp_pa
 
 
 @pytest.mark.usefixtures("drawn")
-def test_the_page_is_whole_escaped_and_the_same_each_time(made: Path, inputs: dict[str, Path], tmp_path: Path) -> None:
-    page = (made / "ablation.html").read_text()
+def test_the_page_is_complete_escaped_and_the_same_each_time(
+    built: Path, inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    page = (built / "ablation.html").read_text()
     assert "<script" not in page
     assert "<b>plain" not in page
     assert "An &lt;script&gt;" in page
@@ -207,17 +212,17 @@ def test_the_page_is_whole_escaped_and_the_same_each_time(made: Path, inputs: di
         assert title in page
     assert page.count("<svg") == 6
     drawn = {"sizes-bm25", "sizes-mined", "first-epochs", "training-dev", "training-loss", "attention"}
-    assert {path.name for path in (made / "pictures").iterdir()} == {f"{name}.png" for name in drawn}
+    assert {path.name for path in (built / "pictures").iterdir()} == {f"{name}.png" for name in drawn}
     assert "entropy (nats)" in page
     assert "cocondenser run tiny --set stage1.seed=2" in page
     ablation(config(), **inputs, work=work(tmp_path / "again"))
     for name in ("ablation.html", "table.json", "table.csv", "table.md", "tests.json", "gains.json"):
-        assert (tmp_path / "again" / name).read_bytes() == (made / name).read_bytes()
+        assert (tmp_path / "again" / name).read_bytes() == (built / name).read_bytes()
 
 
-def test_the_page_says_which_cells_would_be_trained_again(made: Path, inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_the_page_says_which_cells_would_be_trained_again(built: Path, inputs: dict[str, Path], tmp_path: Path) -> None:
     """A checkpoint used as the initial model is another artifact than the one that the training wrote."""
-    assert "trains again" not in (made / "ablation.html").read_text()
+    assert "trains again" not in (built / "ablation.html").read_text()
     cells = [c.model_copy(update={"start": "good"} if c.row == "learned" else {}) for c in config().cells]
     ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))
     page = (tmp_path / "out/ablation.html").read_text()
@@ -233,7 +238,7 @@ def test_a_row_without_a_run_has_no_figure(inputs: dict[str, Path], tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("without", "said"),
+    ("without", "ending"),
     [
         (set(), "p < .05 by Holm over 2 comparisons."),
         ({("good", "bm25"), ("learned", "mined")}, "p < .05."),
@@ -241,21 +246,21 @@ def test_a_row_without_a_run_has_no_figure(inputs: dict[str, Path], tmp_path: Pa
         ({("<b>plain", "bm25"), ("<b>plain", "mined")}, "means over 2 seeds of fine-tuning."),
     ],
 )
-def test_the_note_counts_the_comparisons(inputs: dict[str, Path], without, said: str) -> None:
+def test_the_note_counts_the_comparisons(inputs: dict[str, Path], without, ending: str) -> None:
     cells = []
     for cell in config().cells:
         systems = {kind: run for kind, run in cell.systems.items() if (cell.row, kind) not in without}
         cells.append(cell.model_copy(update={"systems": systems}))
-    own = config(cells=cells)
-    data = ablation_data.collect(own, inputs["collection"], inputs, silent)
-    assert ablation_table.note(own, [], ablation_table.tests(data)).endswith(said)
+    settings = config(cells=cells)
+    data = ablation_data.collect(settings, inputs["collection"], inputs, silent)
+    assert ablation_table.note(settings, [], ablation_table.tests(data)).endswith(ending)
 
 
 DEEP = ["RR@10", "R@20", "R@1000", "AP"]
 
 
 @pytest.mark.parametrize(
-    ("cuts", "said"),
+    ("cuts", "notes"),
     [
         ({}, []),
         ({"dev": dict.fromkeys(("bm25", "stage1", "stage2"), 1000)}, []),
@@ -279,73 +284,73 @@ DEEP = ["RR@10", "R@20", "R@1000", "AP"]
         ),
     ],
 )
-def test_measures_that_look_deeper_than_the_lists_are_named(
-    inputs: dict[str, Path], tmp_path: Path, cuts, said
-) -> None:
-    own = config(measures=DEEP)
-    data = ablation_data.collect(own, inputs["collection"], cut(inputs, tmp_path, cuts), silent)
+def test_measures_deeper_than_the_lists_are_named(inputs: dict[str, Path], tmp_path: Path, cuts, notes) -> None:
+    settings = config(measures=DEEP)
+    data = ablation_data.collect(settings, inputs["collection"], cut(inputs, tmp_path, cuts), silent)
     ablation_files.write_data(data, tmp_path)
     for kept in (data, ablation_files.read_data(tmp_path)):
         figures = ablation_table.figures(kept)
-        assert ablation_table.shallow_notes(own, figures) == said
-        whole = ablation_table.note(own, figures, [])
-        assert whole.endswith(" ".join(["seeds of fine-tuning.", *said]))
+        assert ablation_table.shallow_notes(settings, figures) == notes
+        whole = ablation_table.note(settings, figures, [])
+        assert whole.endswith(" ".join(["seeds of fine-tuning.", *notes]))
         assert whole.replace("<", "&lt;").replace(">", "&gt;") in ablation_page.page(kept, figures, [], [])[0]
 
 
 def test_the_runs_of_some_rows_alone_are_named(inputs: dict[str, Path], tmp_path: Path) -> None:
-    own, cuts = config(measures=["AP"]), {"dev": {"stage2": 20}}
-    data = ablation_data.collect(own, inputs["collection"], cut(inputs, tmp_path, cuts, [0, 1, 4]), silent)
+    settings, cuts = config(measures=["AP"]), {"dev": {"stage2": 20}}
+    data = ablation_data.collect(settings, inputs["collection"], cut(inputs, tmp_path, cuts, [0, 1, 4]), silent)
     figures = ablation_table.figures(data)
-    named = "<b>plain (+ mined, 10) and good (+ mined, 10)"
-    assert ablation_table.shallow_notes(own, figures) == [f"dev, {named}: no list is longer than 20; AP is cut."]
+    named_runs = "<b>plain (+ mined, 10) and good (+ mined, 10)"
+    assert ablation_table.shallow_notes(settings, figures) == [
+        f"dev, {named_runs}: no list is longer than 20; AP is cut."
+    ]
     cut_at = {f.get("cut_at") for f in figures if (f["row"], f["negatives"], f["size"]) == ("good", "mined", 10)}
-    assert cut_at == {20, None}  # of one seed, and so of the mean
+    assert cut_at == {20, None}  # 20 for one seed and for the mean
 
 
 def cut(inputs: dict[str, Path], folder: Path, cuts, cells: Sequence[int] = range(12)) -> dict[str, Path]:
-    """The inputs with lists of `cells` that were cut: {split: {system: length}}."""
-    found = dict(inputs)
+    """The inputs, whose lists of `cells` are cut as `cuts` says: {split: {system: length}}."""
+    paths = dict(inputs)
     for name in (f"evaluate_{n}" for n in cells):
-        found[name] = Path(shutil.copytree(inputs[name], folder / name))
-        metrics = json.loads((found[name] / "metrics.json").read_text())
+        paths[name] = Path(shutil.copytree(inputs[name], folder / name))
+        metrics = json.loads((paths[name] / "metrics.json").read_text())
         for split, part in metrics["splits"].items():
             part.pop("cut_at")
             part |= {"cut_at": cuts[split]} if split in cuts else {}
-        (found[name] / "metrics.json").write_text(json.dumps(metrics))
-    return found
+        (paths[name] / "metrics.json").write_text(json.dumps(metrics))
+    return paths
 
 
 @pytest.mark.usefixtures("drawn")
-def test_all_is_built_from_three_files(made: Path, tmp_path: Path) -> None:
+def test_every_output_is_built_from_three_files(built: Path, tmp_path: Path) -> None:
     for name in ablation_files.FILES:
-        shutil.copy(made / name, tmp_path)
+        shutil.copy(built / name, tmp_path)
     again = tmp_path / "again"
     again.mkdir()
     render(ablation_files.read_data(tmp_path), again)
-    files = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
+    files = sorted(path.relative_to(built) for path in built.rglob("*") if path.is_file())
     assert len(files) == 6 + 3 + 6
     assert sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file()) == files
     for name in files:
-        assert (again / name).read_bytes() == (made / name).read_bytes()
+        assert (again / name).read_bytes() == (built / name).read_bytes()
 
 
-def test_the_files_hold_each_question(made: Path, inputs: dict[str, Path]) -> None:
-    table = pd.read_parquet(made / "questions.parquet")
+def test_the_files_hold_each_question(built: Path, inputs: dict[str, Path]) -> None:
+    table = pd.read_parquet(built / "questions.parquet")
     assert [*table.columns] == ["row", "negatives", "size", "seed", "split", "query_id", *MEASURES, *HITS]
     for n, (row, size, seed) in enumerate(places()):
         of_size = table["size"].isna() if size is None else table["size"] == size
-        own = table[(table.row == row) & of_size & (table.seed == seed) & (table.split == "dev")]
-        assert {*own.negatives} == {"bm25", "mined"}
-        assert (own[own.negatives == "mined"]["AP"].to_numpy() == values(inputs, n, "stage2", "AP")).all()
+        of_cell = table[(table.row == row) & of_size & (table.seed == seed) & (table.split == "dev")]
+        assert {*of_cell.negatives} == {"bm25", "mined"}
+        assert (of_cell[of_cell.negatives == "mined"]["AP"].to_numpy() == values(inputs, n, "stage2", "AP")).all()
     assert {*table[table.negatives.isna()].row} == {"BM25"}
 
 
 @pytest.mark.parametrize("name", ablation_files.FILES)
-def test_damaged_files_are_reported(made: Path, tmp_path: Path, name: str) -> None:
+def test_damaged_files_are_reported(built: Path, tmp_path: Path, name: str) -> None:
     for file in ablation_files.FILES:
-        shutil.copy(made / file, tmp_path)
-    for damage in (b"", b"[1]", (made / name).read_bytes()[:-300]):
+        shutil.copy(built / file, tmp_path)
+    for damage in (b"", b"[1]", (built / name).read_bytes()[:-300]):
         (tmp_path / name).write_bytes(damage)
         with pytest.raises(InputError, match=re.escape(f"{tmp_path / name}: cannot be read")):
             ablation_files.read_data(tmp_path)
@@ -360,12 +365,12 @@ def test_unknown_measures_are_refused() -> None:
         config(measures=["RR@11"])
 
 
-def changed(evaluation: Path, out: Path, kept) -> Path:
-    """An evaluation whose questions are those that `kept` tells, of its table and its splits."""
+def changed(evaluation: Path, out: Path, keeps) -> Path:
+    """A copy of an evaluation with only the questions of its table for which `keeps` is true, and with their splits."""
     out.mkdir()
     metrics = json.loads((evaluation / "metrics.json").read_text())
     table = pd.read_parquet(evaluation / "per_query.parquet")
-    table = table[kept(table)]
+    table = table[keeps(table)]
     metrics["splits"] = {split: metrics["splits"][split] for split in table.split.unique()}
     (out / "metrics.json").write_text(json.dumps(metrics))
     table.to_parquet(out / "per_query.parquet")
@@ -393,7 +398,7 @@ def test_other_questions_are_refused(
 
 
 def test_questions_of_one_kind_alone_are_reported(inputs: dict[str, Path], tmp_path: Path) -> None:
-    """Answers that one cell's evaluation lacks."""
+    """The evaluation of one cell has no measures of answers."""
     other = changed(inputs["evaluate_1"], tmp_path / "other", lambda table: table.split != "")
     table = pd.read_parquet(other / "per_query.parquet")
     table.assign(**dict.fromkeys(HITS, None)).to_parquet(other / "per_query.parquet")

@@ -1,4 +1,4 @@
-"""Tables of an ablation's parts, made apart, as one."""
+"""Joining the tables of parts of an ablation that were built separately."""
 
 import json
 import re
@@ -34,18 +34,18 @@ PLACES: list[Place] = [(row, size, seed) for row in ROWS for size in SIZES for s
 
 
 def evaluation(out: Path, place: Place, bm25: int = 0, questions: int = QUESTIONS, splits: Sequence[str] = ()) -> Path:
-    """A cell's, with values drawn from its place; the model before fine-tuning is the row's."""
+    """The evaluation of a cell, with random values from its place; a row has one model before fine-tuning."""
     out.mkdir()
     row, size, seed = place
     strengths = {"bm25": bm25, "pretrained": ROWS.index(row)}
     strengths |= {name: 100 + 10 * PLACES.index((row, size, seed)) + n for n, name in enumerate(SYSTEMS.values())}
-    found, tables = {}, []
+    summaries, tables = {}, []
     for s, split in enumerate(splits or ("dev", "test")):
         shape = questions, len(MEASURES) + len(HITS)
         values = {name: np.random.default_rng([drawn, s]).random(shape) for name, drawn in strengths.items()}
         judged = {name: values_QM[:, : len(MEASURES)] for name, values_QM in values.items()}
         answered = {name: values_QM[: questions // 2, len(MEASURES) :] for name, values_QM in values.items()}
-        found[split] = {
+        summaries[split] = {
             "systems": summary(judged, MEASURES, [], 100, 0)["systems"],
             "answers": {"systems": summary(answered, HITS, [], 100, 0)["systems"]},
         }
@@ -54,12 +54,12 @@ def evaluation(out: Path, place: Place, bm25: int = 0, questions: int = QUESTION
             table.loc[questions // 2 :, [*HITS]] = np.nan
             table.insert(0, "query_id", [f"{split}{q}" for q in range(questions)])
             tables.append(table.assign(split=split, system=name))
-    (out / "metrics.json").write_text(json.dumps({"labels": {"bm25": "BM25"}, "splits": found}))
+    (out / "metrics.json").write_text(json.dumps({"labels": {"bm25": "BM25"}, "splits": summaries}))
     pd.concat(tables).to_parquet(out / "per_query.parquet")
     return out
 
 
-Made = Callable[..., Path]
+MakePart = Callable[..., Path]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -69,8 +69,8 @@ def _pictures_are_not_drawn() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def make(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A function from the cells of a part, and what it has otherwise, to its artifact."""
+def make(tmp_path_factory: pytest.TempPathFactory) -> MakePart:
+    """A function that builds the artifact of a part from its cells and its changed settings."""
     collection = write_collection(
         tmp_path_factory.mktemp("of") / ("c" * 64),
         [("p0", "p0", "", "text")],
@@ -78,50 +78,50 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Made:
         [("train", f"train{q}", "p0", 1) for q in range(40)],
     )
 
-    def artifact(kept: Callable[[Place], bool] = lambda place: True, **changes) -> Path:
+    def artifact(keeps: Callable[[Place], bool] = lambda place: True, **changes) -> Path:
         folder = tmp_path_factory.mktemp("part")
         columns = changes.pop("systems", SYSTEMS)
         evaluated = {name: changes.pop(name) for name in ("bm25", "questions", "splits") if name in changes}
-        own = [place for place in PLACES if kept(place)]
-        given, cells = {}, []
-        for n, place in enumerate(own):
+        places = [place for place in PLACES if keeps(place)]
+        inputs, cells = {}, []
+        for n, place in enumerate(places):
             row, size, seed = place
             name = f"{PLACES.index(place):064x}"
             (folder / name).mkdir()
-            given[f"evaluate_{n}"] = evaluation(folder / name / ("e" + name[1:]), place, **evaluated)
-            drawn = (size, seed) == (own[-1][1], own[0][2])
+            inputs[f"evaluate_{n}"] = evaluation(folder / name / ("e" + name[1:]), place, **evaluated)
+            drawn = (size, seed) == (places[-1][1], places[0][2])
             if drawn:
-                given[f"stage1_{n}"] = trained(
+                inputs[f"stage1_{n}"] = trained(
                     folder / name / ("a" + name[1:]), PLACES.index(place) + 1 / np.arange(1, 21)
                 )
-                given[f"attention_{n}"] = looked(folder / name / ("b" + name[1:]), float(PLACES.index(place)))
+                inputs[f"attention_{n}"] = looked(folder / name / ("b" + name[1:]), float(PLACES.index(place)))
             systems = ({"none": "pretrained"} if drawn else {}) | columns
-            words = ["cocondenser", "run", "tiny", "--set", f"stage1.seed={seed}"]
+            command = ["cocondenser", "run", "tiny", "--set", f"stage1.seed={seed}"]
             cells.append(
-                CellConfig(row=row, size=size, seed=seed, systems=systems, epochs=4, command=words, start=None)
+                CellConfig(row=row, size=size, seed=seed, systems=systems, epochs=4, command=command, start=None)
             )
-        fields = {"title": "All", "reference": own[0][0], "measures": ["RR@10", "hits@5"], "test": "randomisation"}
+        fields = {"title": "All", "reference": places[0][0], "measures": ["RR@10", "hits@5"], "test": "randomisation"}
         config = AblationConfig(**{**fields, "samples": 100, "seed": 7, **changes}, cells=cells)
         (folder / "out").mkdir()
-        ablation(config, collection, Work(folder / "out", folder, make_machine(), silent), **given)
+        ablation(config, collection, Work(folder / "out", folder, make_machine(), silent), **inputs)
         return folder / "out"
 
     return artifact
 
 
 @pytest.fixture(scope="module")
-def whole(make: Made) -> Path:
+def whole(make: MakePart) -> Path:
     return make()
 
 
 @pytest.fixture(scope="module")
-def first(make: Made) -> Path:
+def first(make: MakePart) -> Path:
     """The first row alone."""
     return make(lambda place: place[0] == "plain")
 
 
 @pytest.fixture(scope="module")
-def others(make: Made) -> Path:
+def others(make: MakePart) -> Path:
     return make(lambda place: place[0] != "plain")
 
 
@@ -136,7 +136,7 @@ def check_same(out: Path, whole: Path) -> None:
 def test_rows_that_were_trained_separately_give_the_same_table(
     first: Path, others: Path, whole: Path, tmp_path: Path
 ) -> None:
-    """From copies of the data alone, too."""
+    """Copies of only the data files are enough."""
     for folder in (first, others):
         (tmp_path / folder.parent.name).mkdir()
         for name in ablation_files.FILES:
@@ -148,25 +148,25 @@ def test_rows_that_were_trained_separately_give_the_same_table(
 
 
 @pytest.mark.parametrize("part", [lambda place: place[1] == 10, lambda place: place[2] == 1], ids=["sizes", "seeds"])
-def test_sizes_and_seeds_may_be_trained_separately_too(make: Made, whole: Path, tmp_path: Path, part) -> None:
+def test_sizes_and_seeds_may_be_trained_separately_too(make: MakePart, whole: Path, tmp_path: Path, part) -> None:
     join_folders([make(part), make(lambda place: not part(place))], tmp_path / "out", None)
     check_same(tmp_path / "out", whole)
 
 
-def test_rows_of_different_seeds_keep_what_is_drawn_of_them(make: Made, tmp_path: Path) -> None:
-    parts = [make(lambda place, own=own: place == own) for own in (("plain", None, 1), ("good", None, 2))]
-    for n, given in enumerate((parts, parts[::-1])):
-        join_folders(given, tmp_path / str(n), None)
-        alone = [curves for part in given for curves in json.loads((part / "curves.json").read_text())]
+def test_rows_of_different_seeds_keep_their_curves(make: MakePart, tmp_path: Path) -> None:
+    parts = [make(lambda place, only=only: place == only) for only in (("plain", None, 1), ("good", None, 2))]
+    for n, ordered in enumerate((parts, parts[::-1])):
+        join_folders(ordered, tmp_path / str(n), None)
+        alone = [curves for part in ordered for curves in json.loads((part / "curves.json").read_text())]
         assert json.loads((tmp_path / str(n) / "curves.json").read_text()) == alone
         assert None not in alone
 
 
 @pytest.mark.parametrize("kept", ["both", "first", "second", "neither"])
-def test_parts_that_do_not_tell_where_lists_were_cut_are_joined_too(
+def test_parts_without_the_lengths_of_cut_lists_are_joined_too(
     first: Path, others: Path, tmp_path: Path, kept: str
 ) -> None:
-    """As earlier versions wrote them."""
+    """Earlier versions wrote such parts."""
     parts = {"first": first, "second": others}
     for name, part in parts.items():
         parts[name] = damaged(part, tmp_path / name, cut if kept in ("both", name) else without_cuts)
@@ -189,15 +189,15 @@ def without_cuts(whole: dict) -> None:
         part.pop("cut_at", None)
 
 
-def test_joins_can_be_joined(make: Made, first: Path, whole: Path, tmp_path: Path) -> None:
+def test_joins_can_be_joined(make: MakePart, first: Path, whole: Path, tmp_path: Path) -> None:
     good, learned = (make(lambda place, row=row: place[0] == row) for row in ROWS[1:])
     join_folders([first, good], tmp_path / "two", None)
     join_folders([tmp_path / "two", learned], tmp_path / "three", None)
     check_same(tmp_path / "three", whole)
 
 
-def test_kept_figures_are_a_part(first: Path, others: Path, whole: Path, tmp_path: Path) -> None:
-    """Alone, and together with other parts."""
+def test_saved_figures_can_be_joined_as_a_part(first: Path, others: Path, whole: Path, tmp_path: Path) -> None:
+    """Alone and with other parts."""
     all_of_it, some = tmp_path / "all.parquet", tmp_path / "some.parquet"
     join_folders([first, others], tmp_path / "both", None, all_of_it)
     join_folders([all_of_it], tmp_path / "again", None)
@@ -208,7 +208,7 @@ def test_kept_figures_are_a_part(first: Path, others: Path, whole: Path, tmp_pat
     assert (tmp_path / "equal.parquet").read_bytes() == all_of_it.read_bytes()
 
 
-def test_where_lists_were_cut_is_kept(first: Path, tmp_path: Path) -> None:
+def test_the_lengths_of_cut_lists_are_saved(first: Path, tmp_path: Path) -> None:
     part = damaged(first, tmp_path / "part", cut)
     join_folders([part], tmp_path / "out", None, tmp_path / "kept.parquet")
     join_folders([tmp_path / "kept.parquet"], tmp_path / "again", None)
@@ -229,14 +229,14 @@ def test_damaged_saved_figures_are_reported_in_a_line(first: Path, tmp_path: Pat
     ):
         change()
         write_parquet(pa.Table.from_pylist([record], table.schema), tmp_path / "damaged.parquet")
-        told = refused([tmp_path / "damaged.parquet"], tmp_path / "new")
-        assert told.startswith(f"{tmp_path / 'damaged.parquet'}: cannot be read ")
+        message = refused([tmp_path / "damaged.parquet"], tmp_path / "new")
+        assert message.startswith(f"{tmp_path / 'damaged.parquet'}: cannot be read ")
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "kept.parquet").read_bytes()[:-300])
     for other in (tmp_path / "cut.parquet", first / "questions.parquet"):
         assert refused([other], tmp_path / "new").startswith(f"{other}: cannot be read ")
 
 
-def test_a_place_where_nothing_can_be_kept_is_refused_first(first: Path, tmp_path: Path) -> None:
+def test_a_path_where_figures_cannot_be_saved_is_refused_first(first: Path, tmp_path: Path) -> None:
     (tmp_path / "folder.parquet").mkdir()
     for keep in (tmp_path / "kept.csv", tmp_path / "absent/kept.parquet", tmp_path / "folder.parquet"):
         with pytest.raises(InputError, match=re.escape(f"--keep {keep}: ")):
@@ -245,7 +245,7 @@ def test_a_place_where_nothing_can_be_kept_is_refused_first(first: Path, tmp_pat
 
 
 def test_rows_are_in_the_requested_order_and_against_any_of_them(first: Path, others: Path, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()  # an empty folder will do
+    (tmp_path / "out").mkdir()  # an empty folder is accepted
     config = join_folders([others, first], tmp_path / "out", "learned")
     assert list(dict.fromkeys(cell.row for cell in config.cells)) == ["good", "learned", "plain"]
     tests = json.loads((tmp_path / "out/tests.json").read_text())
@@ -254,7 +254,7 @@ def test_rows_are_in_the_requested_order_and_against_any_of_them(first: Path, ot
     assert "differs from good" in (tmp_path / "again/table.md").read_text()
 
 
-def test_cells_that_are_missing_are_dashes(first: Path, make: Made, tmp_path: Path) -> None:
+def test_missing_cells_are_dashes(first: Path, make: MakePart, tmp_path: Path) -> None:
     small = make(lambda place: place == ("good", 10, 2))
     join_folders([first, small], tmp_path / "out", None)
     text = (tmp_path / "out/table.md").read_text()
@@ -267,15 +267,15 @@ def test_cells_that_are_missing_are_dashes(first: Path, make: Made, tmp_path: Pa
 
 
 def refused(parts: Sequence[Path], out: Path, reference: str | None = None) -> str:
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         join_folders(parts, out, reference)
     assert not out.exists() or out.is_file() or [*out.iterdir()] == [out / "mine"]
-    assert "\n" not in str(told.value)
-    return str(told.value)
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "problem"),
     [
         ({"measures": ["RR@10"]}, "different measures: RR@10, hits@5 and RR@10"),
         ({"test": "t"}, "different test: randomisation and t"),
@@ -286,11 +286,11 @@ def refused(parts: Sequence[Path], out: Path, reference: str | None = None) -> s
         ({"bm25": 50}, "figures of BM25 differ: not the same collection or settings"),
     ],
 )
-def test_parts_that_were_measured_otherwise_are_refused(
-    first: Path, make: Made, tmp_path: Path, changes: dict, said: str
+def test_parts_with_different_settings_are_refused(
+    first: Path, make: MakePart, tmp_path: Path, changes: dict, problem: str
 ) -> None:
     other = make(lambda place: place == ("good", None, 1), **changes)
-    assert refused([first, other], tmp_path / "out") == f"{first} and {other}: {said}"
+    assert refused([first, other], tmp_path / "out") == f"{first} and {other}: {problem}"
 
 
 def test_another_number_of_training_questions_is_refused(first: Path, others: Path, tmp_path: Path) -> None:
@@ -300,43 +300,43 @@ def test_another_number_of_training_questions_is_refused(first: Path, others: Pa
     assert refused([first, other], tmp_path / "out") == f"{first} and {other}: different training questions: 40 and 41"
 
 
-def test_a_cell_that_two_parts_have_is_refused(first: Path, make: Made, tmp_path: Path) -> None:
+def test_a_cell_that_two_parts_have_is_refused(first: Path, make: MakePart, tmp_path: Path) -> None:
     again = make(lambda place: place in (("plain", 10, 2), ("good", 10, 2)))
-    said = "plain, 10 questions, seed 2 is in both"
-    assert refused([first, again], tmp_path / "out") == f"{first} and {again}: {said}"
+    problem = "plain, 10 questions, seed 2 is in both"
+    assert refused([first, again], tmp_path / "out") == f"{first} and {again}: {problem}"
     assert refused([first, first], tmp_path / "out").endswith("plain, 10 questions, seed 1 is in both")
 
 
-def test_seeds_of_different_experiments_are_refused(make: Made, tmp_path: Path) -> None:
-    """Their mean would be of neither."""
+def test_seeds_of_different_experiments_are_refused(make: MakePart, tmp_path: Path) -> None:
+    """Their mean would describe neither of them."""
     one, two = (make(lambda place, seed=seed: place[2] == seed) for seed in SEEDS)
     longer = damaged(two, tmp_path / "longer", lambda whole: whole["config"]["cells"][0]["command"].append("a.b=9"))
-    said = "cells of plain, 10 questions differ in more than their seeds: a.b=9"
-    assert refused([one, longer], tmp_path / "out").endswith(said)
+    problem = "cells of plain, 10 questions differ in more than their seeds: a.b=9"
+    assert refused([one, longer], tmp_path / "out").endswith(problem)
     started = damaged(two, tmp_path / "started", lambda whole: whole["config"]["cells"][1].update(start="good"))
-    said = "cells of plain, all questions differ in more than their seeds: start: None, start: good"
-    assert refused([one, started], tmp_path / "out").endswith(said)
+    problem = "cells of plain, all questions differ in more than their seeds: start: None, start: good"
+    assert refused([one, started], tmp_path / "out").endswith(problem)
 
 
-def test_bm25_joined_with_other_stages_is_refused(first: Path, make: Made, tmp_path: Path) -> None:
-    """They would be in one column."""
+def test_bm25_joined_with_other_stages_is_refused(first: Path, make: MakePart, tmp_path: Path) -> None:
+    """Both would be in one column."""
     unmined = make(lambda place: place[0] == "good", systems={"bm25": "stage1", "fusion": "fusion"})
-    said = f"{unmined} and {first}: BM25 is fused with stage 1 in the first and with stage 2 in the second"
-    assert refused([first, unmined], tmp_path / "out") == said
+    problem = f"{unmined} and {first}: BM25 is fused with stage 1 in the first and with stage 2 in the second"
+    assert refused([first, unmined], tmp_path / "out") == problem
 
 
 def test_an_unknown_reference_is_refused(first: Path, others: Path, tmp_path: Path) -> None:
-    said = refused([first, others], tmp_path / "out", "best")
-    assert said == "--reference best: no such row; known are plain, good, learned"
+    message = refused([first, others], tmp_path / "out", "best")
+    assert message == "--reference best: no such row; known are plain, good, learned"
     assert refused([first], tmp_path / "out", reference="") == "--reference : no such row; known are plain"
-    own = damaged(first, tmp_path / "part", lambda whole: whole["config"].update(reference="best"))
-    assert refused([own], tmp_path / "out") == f"{own}: reference best: no such row; known are plain"
+    part = damaged(first, tmp_path / "part", lambda whole: whole["config"].update(reference="best"))
+    assert refused([part], tmp_path / "out") == f"{part}: reference best: no such row; known are plain"
 
 
 def test_folders_without_the_files_are_refused(first: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    said = f"{tmp_path / 'empty'}: not the table of an ablation (it has no cells.json), or one of an earlier version"
-    assert refused([first, tmp_path / "empty"], tmp_path / "out").startswith(said)
+    problem = f"{tmp_path / 'empty'}: not the table of an ablation (it has no cells.json), or one of an earlier version"
+    assert refused([first, tmp_path / "empty"], tmp_path / "out").startswith(problem)
     assert refused([tmp_path / "absent"], tmp_path / "out") == f"{tmp_path / 'absent'}: no such folder"
     file = first / "cells.json"
     assert refused([file], tmp_path / "out") == f"{file}: a file, not a folder"
@@ -344,17 +344,17 @@ def test_folders_without_the_files_are_refused(first: Path, tmp_path: Path) -> N
     assert refused([tmp_path / "kept"], tmp_path / "out").endswith(f"but holds some: use {tmp_path / 'kept/42'}")
 
 
-def damaged(part: Path, out: Path, spoil: Callable[[dict], object]) -> Path:
+def damaged(part: Path, out: Path, damage: Callable[[dict], object]) -> Path:
     """A copy whose cells.json was changed."""
     shutil.copytree(part, out)
     whole = json.loads((out / "cells.json").read_text())
-    spoil(whole)
+    damage(whole)
     (out / "cells.json").write_text(json.dumps(whole))
     return out
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("damage", "pattern"),
     [
         (lambda whole: whole["runs"][0][0]["figures"].update({"RR@10": None}), r"runs\.0\.0\.figures\.RR@10"),
         (lambda whole: whole["runs"][0][0]["figures"]["RR@10"].pop("low"), r"runs\.0\.0\.figures\.RR@10\.low"),
@@ -375,15 +375,15 @@ def damaged(part: Path, out: Path, spoil: Callable[[dict], object]) -> Path:
         ),
     ],
 )
-def test_damaged_cells_are_reported_in_a_line(first: Path, tmp_path: Path, spoil, said: str) -> None:
-    told = refused([damaged(first, tmp_path / "part", spoil)], tmp_path / "out")
-    assert re.search(rf"part/(cells\.json|questions\.parquet): cannot be read .*{said}", told)
-    assert re.search(said, told)
-    assert "`cocondenser ablation run` builds it again" in told
+def test_damaged_cells_are_reported_in_a_line(first: Path, tmp_path: Path, damage, pattern: str) -> None:
+    message = refused([damaged(first, tmp_path / "part", damage)], tmp_path / "out")
+    assert re.search(rf"part/(cells\.json|questions\.parquet): cannot be read .*{pattern}", message)
+    assert re.search(pattern, message)
+    assert "`cocondenser ablation run` builds it again" in message
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("damage", "problem"),
     [
         (lambda table: table.sort_values("query_id", kind="stable"), "are not consecutive"),
         (lambda table: table[table["query_id"] != "test3"], "the mean of its questions is not"),
@@ -392,16 +392,16 @@ def test_damaged_cells_are_reported_in_a_line(first: Path, tmp_path: Path, spoil
         (lambda table: table[table["row"] != "plain"], "no questions of plain"),
     ],
 )
-def test_damaged_questions_are_reported_in_a_line(first: Path, tmp_path: Path, spoil, said: str) -> None:
+def test_damaged_questions_are_reported_in_a_line(first: Path, tmp_path: Path, damage, problem: str) -> None:
     part = shutil.copytree(first, tmp_path / "part")
     table = pq.read_table(part / "questions.parquet")
-    frame = spoil(table.to_pandas(types_mapper=pd.ArrowDtype))
+    frame = damage(table.to_pandas(types_mapper=pd.ArrowDtype))
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), part / "questions.parquet")
-    assert said in refused([part], tmp_path / "out")
+    assert problem in refused([part], tmp_path / "out")
 
 
-def test_questions_of_one_run_alone_are_no_table(first: Path, tmp_path: Path) -> None:
-    """Where its figures are those of the questions that are left."""
+def test_a_part_without_the_questions_of_one_run_is_refused(first: Path, tmp_path: Path) -> None:
+    """Also if its figures are those of the remaining questions."""
     data = ablation_files.read_data(first)
     run = data.cells[0].runs["test", "bm25"]
     data.cells[0].runs["test", "bm25"] = replace(run, questions=run.questions.iloc[:0], figures={})
@@ -428,7 +428,7 @@ def test_an_impossible_out_is_reported(first: Path, tmp_path: Path) -> None:
         join_folders([first], tmp_path / "file" / "out", None)
 
 
-def test_a_link_to_an_empty_folder_is_one(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_to_an_empty_folder_is_accepted(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to("empty")
     join_folders([first], tmp_path / "link", None)
@@ -439,10 +439,10 @@ def test_a_link_to_an_empty_folder_is_one(first: Path, tmp_path: Path, monkeypat
         join_folders([first], Path(), None)
 
 
-def test_what_is_there_is_never_written_over(first: Path, others: Path, tmp_path: Path) -> None:
+def test_existing_files_are_never_overwritten(first: Path, others: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine").write_text("")
     (tmp_path / "file").write_text("")
     for name in ("out", "file"):
-        said = refused([first, others], tmp_path / name)
-        assert said == f"--out {tmp_path / name}: must be a new or empty folder"
+        message = refused([first, others], tmp_path / name)
+        assert message == f"--out {tmp_path / name}: must be a new or empty folder"

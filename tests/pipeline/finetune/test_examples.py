@@ -16,17 +16,17 @@ def lists(*values) -> PassageLists:
     return PassageLists(np.array([v for one in values for v in one], dtype=np.int32), offsets)
 
 
-def refused(listed: PassageLists) -> barred.Barred:
-    """Of each question the passages listed: each has a text of its own."""
+def barred_pairs(listed: PassageLists) -> barred.Barred:
+    """Bars the listed passages for each question; no two passages have the same text."""
     n, number = len(listed), np.arange(40, dtype=np.uint64)
-    own_n, asked_n = np.full(n, -1), np.arange(100, 100 + n, dtype=np.uint64)
+    source_n, question_n = np.full(n, -1), np.arange(100, 100 + n, dtype=np.uint64)
     pairs = np.arange(n).repeat(listed.lengths), listed.flat
-    return barred.between(barred.Texts(number, number), asked_n, own_n, *pairs)
+    return barred.between(barred.Texts(number, number), question_n, source_n, *pairs)
 
 
-def made(queries, judged, negatives, unfit=None) -> Pools:
-    """Pools over 40 passages; nothing is barred but what is judged, or what is `unfit`."""
-    return Pools(queries, judged, refused(judged if unfit is None else unfit), negatives, 40)
+def build_pools(queries, judged, negatives, unfit=None) -> Pools:
+    """Pools over 40 passages; only the judged passages are barred, or those of `unfit`."""
+    return Pools(queries, judged, barred_pairs(judged if unfit is None else unfit), negatives, 40)
 
 
 def barred_of(drawn: Pools, place: int) -> np.ndarray:
@@ -46,11 +46,11 @@ def pools(draw):
         unfit.append(order[:first])
         for kind in negatives:
             kind.append(order[first : first + draw(st.integers(0, 12))])
-    return made(np.arange(n) * 3, lists(*judged), tuple(lists(*kind) for kind in negatives), lists(*unfit))
+    return build_pools(np.arange(n) * 3, lists(*judged), tuple(lists(*kind) for kind in negatives), lists(*unfit))
 
 
 @given(pools(), st.integers(0, 9), st.none() | st.integers(1, 3), st.integers(0, 5), st.integers(1, 5))
-def test_each_example_once_an_epoch_and_no_barred_negative(drawn, negatives, considered, seed, batch_size):
+def test_each_example_occurs_once_per_epoch_without_barred_negatives(drawn, negatives, considered, seed, batch_size):
     size = examples.epoch_size(drawn)
     edges = examples.batches(size, batch_size)
     batches = []
@@ -72,7 +72,7 @@ def test_each_example_once_an_epoch_and_no_barred_negative(drawn, negatives, con
 
 
 @given(pools(), st.integers(0, 5))
-def test_excluded_is_what_else_is_barred_in_the_batch(drawn, seed):
+def test_excluded_are_the_other_barred_passages_of_the_batch(drawn, seed):
     batch = examples.draw_batch(drawn, 0, np.arange(examples.epoch_size(drawn)), Draw(2, None, seed))
     flat = batch.passages_QN.ravel()
     for row, query in enumerate(batch.queries_Q):
@@ -82,7 +82,7 @@ def test_excluded_is_what_else_is_barred_in_the_batch(drawn, seed):
 
 
 @given(st.integers(1, 30), st.integers(1, 10), st.integers(0, 100))
-def test_window_moves_over_the_whole_pool(size, number, seed):
+def test_the_window_moves_over_the_whole_pool(size, number, seed):
     pool = np.arange(100, 100 + size)
     epochs = -(-size // number)
     windows = [examples.window(pool, number, epoch, seed, 3) for epoch in range(epochs)]
@@ -90,22 +90,22 @@ def test_window_moves_over_the_whole_pool(size, number, seed):
     assert set(np.concatenate(windows)) == set(pool)
 
 
-def test_twice_gives_each_question_one_example_of_either_kind():
-    drawn = made(np.arange(2), lists([0], [1]), (lists([10, 11], [12, 13]), lists([20, 21], [22, 23])))
+def test_two_kinds_of_negatives_give_each_question_one_example_of_each():
+    drawn = build_pools(np.arange(2), lists([0], [1]), (lists([10, 11], [12, 13]), lists([20, 21], [22, 23])))
     batch = examples.draw_batch(drawn, 0, np.arange(4), Draw(2, None, seed=5))
     kinds = sorted(zip(batch.queries_Q.tolist(), batch.passages_QN[:, 1:].min(1).tolist(), strict=True))
     assert kinds == [(0, 10), (0, 20), (1, 12), (1, 22)]
 
 
-def test_filled_counts_what_pools_lack():
-    drawn = made(np.arange(2), lists([0], [1]), (lists([10, 11, 12], []), lists([20], [22, 23])))
+def test_filled_counts_the_negatives_that_pools_lack():
+    drawn = build_pools(np.arange(2), lists([0], [1]), (lists([10, 11, 12], []), lists([20], [22, 23])))
     assert examples.filled(drawn, 2) == 0 + 2 + 1 + 0
     negatives = examples.draw_batch(drawn, 0, np.arange(4), Draw(2, None, seed=1)).passages_QN[:, 1:]
     assert negatives.shape == (4, 2)
 
 
 def test_batches_are_a_function_of_seed_and_position():
-    drawn = made(np.arange(9), lists(*[[i] for i in range(9)]), (lists(*[range(10, 30)] * 9),))
+    drawn = build_pools(np.arange(9), lists(*[[i] for i in range(9)]), (lists(*[range(10, 30)] * 9),))
     whole = examples.draw_batch(drawn, 1, np.arange(9), Draw(3, None, seed=2))
     part = examples.draw_batch(drawn, 1, np.arange(4, 7), Draw(3, None, seed=2))
     np.testing.assert_array_equal(whole.queries_Q[4:7], part.queries_Q)

@@ -68,7 +68,7 @@ def test_token_budget_does_not_change_training(world, work, inline):
     )
 
 
-def test_untied_encoders_start_equal_and_part(world, work, inline):
+def test_untied_encoders_start_equal_and_diverge(world, work, inline):
     _, out = train(world, work(), encoder=encoder(tied=False))
     question, passage = weights(out / "query"), weights(out / "passage")
     assert not (out / "model.safetensors").exists()
@@ -87,8 +87,8 @@ def test_stage_two_sees_each_question_twice(world, work, inline, tmp_path, write
     assert metrics["negatives_filled"] == 20 * 1 + 4 * 2
 
 
-def test_masking_positives_matters(world, work, inline):
-    """Two epochs in one batch: each question is there twice, with its other positive or the same one."""
+def test_masked_positives_lower_the_loss(world, work, inline):
+    """Two epochs in one batch: each question occurs twice, with its other positive or the same one."""
     masked = train(world, work("masked"), batch_queries=48)[0]["loss_last"]
     unmasked = train(world, work("unmasked"), batch_queries=48, mask_positives=False)[0]["loss_last"]
     assert masked < unmasked
@@ -104,7 +104,7 @@ def write_scores(folder, world, score):
     return folder
 
 
-def test_a_teacher_without_doubt_teaches_what_the_judgements_do(world, work, inline, tmp_path):
+def test_a_certain_teacher_has_the_same_effect_as_the_judgements(world, work, inline, tmp_path):
     sure = write_scores(tmp_path / "sure", world, lambda q, d: 100.0 if d == q else -100.0)
     hard = weights(train(world, work("hard"))[1])
     soft = weights(train(world, work("soft"), soft_labels=sure, loss="soft_labels")[1])
@@ -126,7 +126,7 @@ def test_pairs_without_a_score_are_reported_before_training(world, work, inline,
 
 
 def test_pseudo_labelled_questions_are_trained_on(world, work, inline, tmp_path, write_negatives):
-    """Questions of the collection without a judgement, and q5, which has its own already."""
+    """Questions of the collection without a judgement, and q5, which already has one."""
     queries = pq.read_table(world.collection / "queries.parquet").to_pandas()
     queries.loc[queries.query_id.isin(["q24", "q26"]), "split"] = "train"
     collection = tmp_path / "collection"
@@ -144,7 +144,7 @@ def test_pseudo_labelled_questions_are_trained_on(world, work, inline, tmp_path,
     assert metrics["queries"] == 6
 
 
-def test_learning_to_rank_has_weights_of_its_own(world, work, inline):
+def test_learning_to_rank_trains_a_scorer(world, work, inline):
     _, out = train(world, work(), epochs=20, loss="learning_to_rank")
     history = pq.read_table(out / "history.parquet").to_pydict()
     assert np.mean(history["loss"][-8:]) < np.mean(history["loss"][:8]) - 0.05
@@ -164,7 +164,7 @@ def test_validation_after_each_epoch(world, work, inline, loss):
 
 
 def test_the_best_epoch_is_kept(world, work, inline, monkeypatch):
-    """At a rate that ruins the model after its first epoch; figures as the judge gives them."""
+    """The measured figures are fixed: the second epoch is the best."""
     figures = iter([0.5, 0.9, 0.9, 0.1])
     monkeypatch.setattr("pipeline.finetune.validator.Validator.measure", lambda self: next(figures))
     validation = ValidationConfig(questions=12, candidates=10, keep="best")
@@ -181,7 +181,7 @@ def work_folder(out):
     return out.parent / "checkpoints"
 
 
-def test_the_best_of_nothing_is_refused():
+def test_the_best_epoch_without_validation_is_refused():
     with pytest.raises(ValueError, match="needs questions above 0"):
         ValidationConfig(questions=0, candidates=10, keep="best")
 
@@ -194,18 +194,18 @@ def test_questions_share_negatives_within_their_group(world, work, inline):
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_projection_prefixes_and_norm(world, work, inline, pooling):
-    given = encoder(pooling=pooling, projection=6, normalise=True, question_prefix="w1", title_separator="space")
-    _, out = train(world, work(), encoder=given, epochs=20, temperature=0.1)
+def test_projection_prefix_and_normalisation_are_trained_and_saved(world, work, inline, pooling):
+    config = encoder(pooling=pooling, projection=6, normalise=True, question_prefix="w1", title_separator="space")
+    _, out = train(world, work(), encoder=config, epochs=20, temperature=0.1)
     history = pq.read_table(out / "history.parquet").to_pydict()
     assert np.mean(history["loss"][-8:]) < 0.8 * np.mean(history["loss"][:8])
     vector = read_vector(out)
     assert (vector.pooling, vector.normalise, vector.projection_ED.shape) == (pooling, True, (6, 16))
-    again, _ = train(world, work("again"), start=out, encoder=given)  # continues with its projection
+    again, _ = train(world, work("again"), start=out, encoder=config)  # continues with its projection
     assert again["loss_last"] < np.mean(history["loss"][:8])
 
 
-def test_order_of_the_collection(world, work, inline, monkeypatch):
+def test_sequential_batches_keep_the_order_of_the_collection(world, work, inline, monkeypatch):
     seen = []
     batch = examples.draw_batch
     monkeypatch.setattr("pipeline.finetune.examples.draw_batch", lambda *a: seen.extend(a[2].tolist()) or batch(*a))
@@ -236,7 +236,7 @@ def test_batches_are_scheduled(world, work, inline, monkeypatch, order):
     assert (out / "model.safetensors").read_bytes() == (again / "model.safetensors").read_bytes()
 
 
-def test_scheduling_more_than_there_is(world, work, inline):
+def test_a_scheduled_batch_above_the_number_of_examples_is_refused(world, work, inline):
     with pytest.raises(InputError, match=r"batch_queries: 25 .* only 24"):
         train(world, work(), batch_order="abs_greedy", batch_queries=25)
 
@@ -257,7 +257,7 @@ def test_two_ranks_schedule_as_one(world, work):
         ({"negatives_from": "collection"}, "negatives.parquet: missing"),
     ],
 )
-def test_bad_input_is_one_line(world, work, inline, fields, message):
+def test_invalid_input_is_reported_in_one_line(world, work, inline, fields, message):
     with pytest.raises(InputError, match=message) as error:
         train(world, work(), **fields)
     assert "\n" not in str(error.value)
@@ -295,7 +295,7 @@ def test_a_rank_may_be_without_questions(world, work, chunk):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("chunk", [None, 4])
-def test_a_gpu_learns_what_the_cpu_learns(world, work, chunk):
+def test_a_gpu_reaches_the_same_loss_as_the_cpu(world, work, chunk):
     cpu, _ = train(world, work("cpu", gradient_cache_chunk=chunk))
     gpu, _ = train(world, work("gpu", gradient_cache_chunk=chunk, device="cuda"))
     assert gpu["loss_last"] == pytest.approx(cpu["loss_last"], rel=0.1)  # bfloat16

@@ -30,21 +30,21 @@ def nothing_excluded():
 
 def gradients(keep, size, dropout=0.0, excluded=None):
     model, x = towers(dropout), inputs()
-    given = [Piece(0, n, np.arange(ROWS)[first : first + size]) for n, first in enumerate(range(0, ROWS, size))]
+    pieces = [Piece(0, n, np.arange(ROWS)[first : first + size]) for n, first in enumerate(range(0, ROWS, size))]
 
     def encode(piece):
         seed_dropout(9, piece.number)
         return model(x[piece.row_B])
 
     loss = contrastive(nothing_excluded() if excluded is None else excluded)
-    value = step.backward(encode, given[::-1], (ROWS, WIDTH), loss, keep, "cpu")
+    value = step.backward(encode, pieces[::-1], (ROWS, WIDTH), loss, keep, "cpu")
     return value, [p.grad for p in model.parameters()]
 
 
 @pytest.mark.parametrize("size", [1, 5, 16])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_cached_gradients_equal_plain_ones(size, dropout):
-    """At the same pieces bit for bit, dropout included."""
+    """With the same pieces the loss is equal bit for bit, also with dropout."""
     excluded = nothing_excluded()
     excluded[1, 7] = True
     plain, cached = (gradients(keep, size, dropout, excluded) for keep in (True, False))
@@ -54,14 +54,14 @@ def test_cached_gradients_equal_plain_ones(size, dropout):
 
 
 @pytest.mark.parametrize("size", [1, 5, 16])
-def test_gradients_are_those_of_the_plain_loss(size):
+def test_gradients_equal_those_of_the_plain_loss(size):
     model = towers(0.0)
     expected = contrastive(nothing_excluded())(model(inputs()))
     expected.backward()
     for keep in (True, False):
-        value, found = gradients(keep, size)
+        value, actual = gradients(keep, size)
         torch.testing.assert_close(value, expected.detach())
-        for one, parameter in zip(found, model.parameters(), strict=True):
+        for one, parameter in zip(actual, model.parameters(), strict=True):
             torch.testing.assert_close(one, parameter.grad, atol=1e-6, rtol=0)
 
 
@@ -72,13 +72,13 @@ def test_a_rank_without_pieces_takes_part_in_the_exchange(monkeypatch):
     torch.testing.assert_close(value, contrastive(nothing_excluded())(theirs))
 
 
-def test_weights_of_the_loss_get_their_gradient_on_one_rank_alone(monkeypatch):
+def test_weights_of_the_loss_get_their_gradient_on_only_one_rank(monkeypatch):
     scorer = torch.nn.Linear(2 * WIDTH, 1)
     vectors = torch.randn(ROWS, WIDTH, requires_grad=True)
     excluded = torch.from_numpy(nothing_excluded())
 
-    def loss(given):
-        return losses.learning_to_rank(given[:QUESTIONS], given[QUESTIONS:], excluded, scorer)
+    def loss(rows_RD):
+        return losses.learning_to_rank(rows_RD[:QUESTIONS], rows_RD[QUESTIONS:], excluded, scorer)
 
     (expected,) = torch.autograd.grad(loss(vectors), scorer.weight)
     for rank in (0, 1):
@@ -94,14 +94,14 @@ def test_weights_of_the_loss_get_their_gradient_on_one_rank_alone(monkeypatch):
 @pytest.mark.parametrize("chunk", [None, 4])
 def test_pieces_of_all_ranks_hold_each_row_once(monkeypatch, tied, world, chunk):
     length_R = np.random.default_rng(0).integers(3, 40, 30)
-    found, numbers = [], set()
+    rows, numbers = [], set()
     monkeypatch.setattr("pipeline.runtime.ranks.world", lambda: world)
     for rank in range(world):
         monkeypatch.setattr("pipeline.runtime.ranks.rank", lambda rank=rank: rank)
         for piece in step.rank_pieces(length_R, 6, tied, chunk, 100):
-            found += piece.row_B.tolist()
+            rows += piece.row_B.tolist()
             assert (np.diff(length_R[piece.row_B]) >= 0).all()
             assert piece.side == 0 if tied else (piece.row_B >= 6).all() == piece.side
             assert piece.number not in numbers
             numbers.add(piece.number)
-    assert sorted(found) == list(range(30))
+    assert sorted(rows) == list(range(30))

@@ -1,4 +1,4 @@
-"""Pools are what the tables say of the training questions."""
+"""Pools of the training questions, read from the tables."""
 
 import shutil
 
@@ -15,22 +15,22 @@ def read(world, first=None, depth=None, **more):
 
 
 def test_pools_follow_the_tables(world):
-    found = read(world)
-    assert found.queries.tolist() == list(range(24))
-    assert found.judged[5].tolist() == [10, 11]
-    assert (found.passages, set(found.negatives[0].lengths)) == (120, {9})
+    pools = read(world)
+    assert pools.queries.tolist() == list(range(24))
+    assert pools.judged[5].tolist() == [10, 11]
+    assert (pools.passages, set(pools.negatives[0].lengths)) == (120, {9})
     assert set(read(world, depth=4).negatives[0].lengths) == {4}
-    assert all(p % 2 == 0 and p // 2 != q for q in range(24) for p in found.negatives[0][q])
+    assert all(p % 2 == 0 and p // 2 != q for q in range(24) for p in pools.negatives[0][q])
 
 
-def test_judged_passages_and_strangers_leave_the_pool(world, tmp_path, write_negatives):
+def test_judged_and_unknown_passages_are_not_in_the_pool(world, tmp_path, write_negatives):
     rows = [("q0", p, "mined", rank, 1.0) for rank, p in enumerate(["d0-0", "d5-0", "nowhere", "d5-0", "d6-1"], 1)]
     write_negatives(
         tmp_path / "negatives.parquet", [*rows, ("q59", "d1-0", "mined", 1, 1.0), ("q999", "d1-0", "mined", 1, 1.0)]
     )
-    found = read(world, mined=tmp_path)
-    assert found.negatives[1][0].tolist() == [10, 13]
-    assert found.negatives[1].lengths[1:].sum() == 0
+    pools = read(world, mined=tmp_path)
+    assert pools.negatives[1][0].tolist() == [10, 13]
+    assert pools.negatives[1].lengths[1:].sum() == 0
     pooled = read(world, mined=tmp_path, pooled=True)
     assert len(pooled.negatives) == 1
     assert set(pooled.negatives[0][0]) == {*read(world).negatives[0][0], 10, 13}
@@ -51,7 +51,7 @@ def test_official_triples_need_no_rank(world, tmp_path):
     assert read(world, first=tmp_path).negatives[0][1].tolist() == [18]
 
 
-def test_no_training_question_is_an_input_error(world, tmp_path):
+def test_a_collection_without_training_questions_is_refused(world, tmp_path):
     shutil.copytree(world.collection, tmp_path / "collection")
     kept = [("dev", q, p, r) for q, judged in read_qrels(world.collection, ["dev"]).items() for p, r in judged.items()]
     write_table(tmp_path / "collection" / "qrels.parquet", schemas()["qrels"], kept)
@@ -61,10 +61,10 @@ def test_no_training_question_is_an_input_error(world, tmp_path):
         read(world, first=tmp_path)
 
 
-def test_pools_survive_a_file(world, tmp_path):
-    found = read(world)
-    save_pools(found, tmp_path / "pools.npz")
+def test_saved_pools_are_loaded_unchanged(world, tmp_path):
+    pools = read(world)
+    save_pools(pools, tmp_path / "pools.npz")
     again = load_pools(tmp_path / "pools.npz")
-    assert again.passages == found.passages
-    np.testing.assert_array_equal(again.judged.flat, found.judged.flat)
-    np.testing.assert_array_equal(again.negatives[0].offsets, found.negatives[0].offsets)
+    assert again.passages == pools.passages
+    np.testing.assert_array_equal(again.judged.flat, pools.judged.flat)
+    np.testing.assert_array_equal(again.negatives[0].offsets, pools.negatives[0].offsets)

@@ -18,9 +18,9 @@ def batch():
 
 @pytest.fixture
 def excluded():
-    found = torch.zeros(Q, Q * N, dtype=torch.bool)
-    found[0, 3] = found[2, 0] = True
-    return found
+    mask = torch.zeros(Q, Q * N, dtype=torch.bool)
+    mask[0, 3] = mask[2, 0] = True
+    return mask
 
 
 def log_softmax(scores: list[float]) -> list[float]:
@@ -29,7 +29,7 @@ def log_softmax(scores: list[float]) -> list[float]:
 
 
 def by_loops(score, excluded, targets) -> float:
-    """Cross-entropy of each question's softmax over what is not excluded with its targets {column: share}."""
+    """Mean cross-entropy over the columns that are not excluded; `targets` of a question: {column: share}."""
     losses = []
     for q in range(Q):
         columns = [p for p in range(Q * N) if not excluded[q, p]]
@@ -38,14 +38,14 @@ def by_loops(score, excluded, targets) -> float:
     return sum(losses) / Q
 
 
-def test_contrastive(batch, excluded):
+def test_contrastive_equals_loops(batch, excluded):
     questions, passages = batch
     value = ranking.contrastive(questions, passages, excluded, 0.5)
     expected = by_loops(lambda q, p: float(questions[q] @ passages[p]) / 0.5, excluded, lambda q: {N * q: 1.0})
     assert float(value) == pytest.approx(expected, abs=1e-5)
 
 
-def test_soft_labels(batch, excluded):
+def test_soft_labels_equal_loops(batch, excluded):
     questions, passages = batch
     target = torch.tensor([[0.7, 0.3], [0.5, 0.5], [0.0, 1.0]])
     value = ranking.soft_labels(questions, passages, excluded, 2.0, target)
@@ -57,13 +57,13 @@ def test_soft_labels(batch, excluded):
     assert float(value) == pytest.approx(expected, abs=1e-5)
 
 
-def test_hard_targets_make_soft_labels_contrastive(batch, excluded):
+def test_soft_labels_with_hard_targets_equal_contrastive(batch, excluded):
     hard = torch.tensor([[1.0, 0.0]] * Q)
     value = ranking.soft_labels(*batch, excluded, 1.0, hard)
     torch.testing.assert_close(value, ranking.contrastive(*batch, excluded, 1.0))
 
 
-def test_an_excluded_passage_of_its_own_without_a_target_leaves_no_trace(batch):
+def test_an_excluded_passage_without_a_target_keeps_loss_and_gradient_finite(batch):
     questions, passages = batch[0].requires_grad_(), batch[1]
     excluded = torch.zeros(Q, Q * N, dtype=torch.bool)
     excluded[0, 1] = True
@@ -73,7 +73,7 @@ def test_an_excluded_passage_of_its_own_without_a_target_leaves_no_trace(batch):
     assert questions.grad.isfinite().all()
 
 
-def test_learning_to_rank(batch, excluded):
+def test_learning_to_rank_equals_loops(batch, excluded):
     questions, passages = batch
     scorer = torch.nn.Linear(2 * E, 1)
 

@@ -35,7 +35,7 @@ def test_passage_holds_title_and_text():
     assert row(5, 10, title[:0], text[:2]) == [2, 20, 21, 3]
 
 
-def test_prefixes_and_titles_without_separator():
+def test_rows_hold_prefixes_and_titles_without_separator():
     form = Form(SPECIALS, 8, 4, before_question=(7, 8), before_passage=(9,), between=())
     assert question_row(np.arange(10, 20), form).tolist() == [2, 7, 8, 10, 11, 12, 13, 3]
     assert passage_row(np.array([30, 31]), np.arange(10, 20), form, 8).tolist() == [2, 9, 30, 31, 10, 11, 12, 3]
@@ -50,7 +50,7 @@ def test_passage_never_exceeds_its_limit_nor_loses_its_text(title, text, title_l
     assert (row == 8).any() == (text > 0)
 
 
-def test_a_recipe_says_how_texts_are_read(world):
+def test_the_form_of_texts_is_read_from_the_configuration(world):
     config = ENCODER.model_copy(update={"question_prefix": "w7 w8", "passage_prefix": "w9", "title_separator": "space"})
     form = read_form(config, world.checkpoint, SPECIALS)
     assert form == Form(SPECIALS, 16, 4, before_question=(12, 13), before_passage=(14,), between=())
@@ -62,7 +62,7 @@ def test_a_recipe_says_how_texts_are_read(world):
     [({"question_prefix": "query: "}, "question_prefix"), ({"title_separator": "space"}, "title_separator")],
 )
 def test_byte_level_bpe_takes_no_prefix(tmp_path, fields, field):
-    """Its words begin otherwise within a text."""
+    """Its words are encoded differently inside a text."""
     letters = {name: i for i, name in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "q"])}
     raw = Tokenizer(models.BPE(letters, [], unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.ByteLevel()
@@ -87,7 +87,7 @@ def test_forms_need_no_torch():
 
 @pytest.mark.parametrize(("configuration", "model"), [(BertConfig, BertModel), (RobertaConfig, RobertaModel)])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_vectors_are_those_of_transformers(configuration, model, pooling):
+def test_vectors_equal_those_of_transformers(configuration, model, pooling):
     torch.manual_seed(0)
     shape = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 40}
     encoder = Encoder(
@@ -109,7 +109,7 @@ def test_vectors_do_not_depend_on_budget_or_order(world, pooling):
         np.testing.assert_allclose(encode_rows(encoder, rows, budget), alone, atol=2e-6)
     backwards = encode_rows(encoder, rows[::-1], 300)
     np.testing.assert_allclose(backwards[::-1], alone, atol=2e-6)
-    assert np.std(alone, axis=0).min() > 0.01  # passages do differ
+    assert np.std(alone, axis=0).min() > 0.01  # the passages differ
     assert encode_rows(encoder, [], 10).shape == (0, 16)
 
 
@@ -159,8 +159,8 @@ def test_pooling_is_read_from_the_checkpoint(tmp_path):
         read_vector(tmp_path)
 
 
-def test_folders_of_sentence_transformers(tmp_path):
-    """As other packages write them: modules in any folder, and those that are not known here."""
+def test_folders_of_sentence_transformers_are_read(tmp_path):
+    """Folders that other packages write: modules in any folder, also unknown modules."""
     pooling = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
 
     def folder(*kinds):
@@ -183,7 +183,7 @@ def test_folders_of_sentence_transformers(tmp_path):
         read_vector(folder("Transformer", "WeightedLayerPooling"))
 
 
-def test_misfits_name_the_field(world):
+def test_an_unfit_length_or_vocabulary_is_reported(world):
     encoder = load_encoders(world.checkpoint)[0]
     with pytest.raises(InputError, match="passage_tokens: 65 tokens"):
         check_fits(encoder, SPECIALS, world.checkpoint, "passage_tokens", 65)

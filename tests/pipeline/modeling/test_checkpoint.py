@@ -1,4 +1,4 @@
-"""A saved model loads in transformers and sentence-transformers, with all and only its own weights."""
+"""A saved model loads in transformers and sentence-transformers, with exactly its own weights."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def equal(a, b) -> bool:
 
 
 @pytest.mark.parametrize("config", [BERT, ROBERTA], ids=["bert", "roberta"])
-def test_round_trip(tmp_path, tokenizer, config):
+def test_a_saved_model_is_loaded_unchanged(tmp_path, tokenizer, config):
     model = masked_lm(config)
     head = {"0.weight": torch.randn(3, 4).T, "0.bias": torch.randn(3)}
     save_checkpoint(tmp_path / "out", model, tokenizer, head)
@@ -85,7 +85,7 @@ def test_no_pooler_is_saved(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize("model_class", [BertModel, RobertaModel])
-def test_a_bare_encoder(tmp_path, tokenizer, model_class):
+def test_a_bare_encoder_is_saved_and_loaded(tmp_path, tokenizer, model_class):
     torch.manual_seed(1)
     model = model_class(BERT if model_class is BertModel else ROBERTA, add_pooling_layer=False)
     save_checkpoint(tmp_path / "out", model, tokenizer)
@@ -105,8 +105,8 @@ def test_sentence_transformers_gives_our_vectors(tmp_path, tokenizer, config, po
     assert theirs.similarity_fn_name == "dot"
     assert theirs.max_seq_length == longest_input(model) == 20
     texts = ["what words", "A WORD is here. " * 9]
-    found = torch.tensor(theirs.encode(texts))
-    for text, vector in zip(texts, found, strict=True):
+    vectors = torch.tensor(theirs.encode(texts))
+    for text, vector in zip(texts, vectors, strict=True):
         ids = AutoTokenizer.from_pretrained(tmp_path / "out")(text, truncation=True, return_tensors="pt").input_ids
         with torch.no_grad():
             states_LD = model.base_model(ids).last_hidden_state[0]
@@ -115,7 +115,9 @@ def test_sentence_transformers_gives_our_vectors(tmp_path, tokenizer, config, po
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize(("normalise", "projection"), [(True, 0), (False, 6), (True, 6)])
-def test_projection_norm_and_prefix_are_sentence_transformers_too(tmp_path, tokenizer, pooling, normalise, projection):
+def test_projection_norm_and_prefix_equal_those_of_sentence_transformers(
+    tmp_path, tokenizer, pooling, normalise, projection
+):
     from sentence_transformers import SentenceTransformer
 
     torch.manual_seed(3)
@@ -127,8 +129,8 @@ def test_projection_norm_and_prefix_are_sentence_transformers_too(tmp_path, toke
     assert (encoder.pooling, encoder.normalise, encoder.dimension) == (pooling, normalise, projection or 16)
     theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     ids = AutoTokenizer.from_pretrained(tmp_path / "out")("what words").input_ids
-    found = encode_rows(encoder, [np.array(ids)], 99)[0]
-    np.testing.assert_allclose(found, theirs.encode("words", prompt_name="query"), atol=1e-5)
+    actual = encode_rows(encoder, [np.array(ids)], 99)[0]
+    np.testing.assert_allclose(actual, theirs.encode("words", prompt_name="query"), atol=1e-5)
 
 
 def test_tokenizer_keeps_its_normaliser_next_to_a_model(tmp_path, tokenizer):
@@ -165,7 +167,7 @@ def test_modes_follow_the_umask(tmp_path, tokenizer):
     assert {path.stat().st_mode & 0o777 for path in files} == {0o640}
 
 
-def test_history(tmp_path, tokenizer):
+def test_the_history_is_saved_with_its_types(tmp_path, tokenizer):
     rows = [{"step": 1, "loss": 2.5, "rate": 0.1}, {"step": 2, "loss": float("nan"), "rate": 0.0}]
     save_checkpoint(tmp_path / "out", masked_lm(), tokenizer, history=rows)
     table = parquet.read_table(tmp_path / "out" / "history.parquet")

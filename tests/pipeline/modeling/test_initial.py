@@ -1,4 +1,4 @@
-"""The model before pre-training: from scratch a function of its seed, else the given one and no other."""
+"""The model before pre-training: from scratch it is a function of its seed, otherwise it is the configured model."""
 
 from pathlib import Path
 
@@ -77,7 +77,7 @@ def run(inputs: tuple[Path, Path], out: Path, progress=silent, **fields):
 
 
 @pytest.mark.parametrize(("architecture", "model_class"), [("bert", BertForMaskedLM), ("roberta", RobertaForMaskedLM)])
-def test_from_scratch(inputs, tmp_path, architecture, model_class):
+def test_a_model_from_scratch_has_the_configured_shape(inputs, tmp_path, architecture, model_class):
     model, metrics = run(inputs, tmp_path / "out", architecture=architecture)
     assert isinstance(model, model_class)
     assert longest_input(model) == 40
@@ -97,14 +97,14 @@ def test_weights_are_a_function_of_the_seed(inputs, tmp_path, embeddings):
     run(inputs, tmp_path / "a", embeddings=embeddings)
     after = torch.rand(1)
     torch.manual_seed(1)
-    assert torch.equal(after, torch.rand(1))  # the caller's random state is as it was
+    assert torch.equal(after, torch.rand(1))  # the caller's random state is unchanged
     run(inputs, tmp_path / "b", embeddings=embeddings)
     run(inputs, tmp_path / "c", embeddings=embeddings, seed=4)
     files = {name: (tmp_path / name / "model.safetensors").read_bytes() for name in "abc"}
     assert files["a"] == files["b"] != files["c"]
 
 
-def test_linear_range(inputs, tmp_path):
+def test_linear_range_scales_the_linear_layers(inputs, tmp_path):
     narrow, _ = run(inputs, tmp_path / "narrow")
     wide, _ = run(inputs, tmp_path / "wide", linear_range=0.1)
     scaled = {name for name, x in wide.named_parameters() if x.ndim == 2 and "embeddings" not in name}
@@ -113,30 +113,30 @@ def test_linear_range(inputs, tmp_path):
         torch.testing.assert_close(wide.state_dict()[name], 5 * x if name in scaled else x)
 
 
-def test_ppmi_embeddings(inputs, tmp_path):
-    seen = []
-    model, _ = run(inputs, tmp_path / "ppmi", lambda *call: seen.append(call), embeddings="ppmi_svd")
+def test_ppmi_embeddings_replace_those_of_tokens_that_occur(inputs, tmp_path):
+    calls = []
+    model, _ = run(inputs, tmp_path / "ppmi", lambda *call: calls.append(call), embeddings="ppmi_svd")
     random, _ = run(inputs, tmp_path / "random")
     ours = model.get_input_embeddings().weight
     theirs = random.get_input_embeddings().weight
     used = np.zeros(len(ours), bool)
     used[np.unique(np.load(inputs[1] / "passages" / "tokens.npy"))] = True
     assert 0 < used.sum() < len(ours)
-    assert torch.equal(ours[~used], theirs[~used])  # special tokens, and what never occurs
+    assert torch.equal(ours[~used], theirs[~used])  # special tokens, and tokens that never occur
     torch.testing.assert_close(ours[used].norm(dim=1), torch.full((int(used.sum()),), 0.07 * 4), rtol=1e-5, atol=0)
-    counted, decomposed = ([call[:2] for call in seen if call[2].startswith(unit)] for unit in ("tokens", "singular"))
+    counted, decomposed = ([call[:2] for call in calls if call[2].startswith(unit)] for unit in ("tokens", "singular"))
     assert counted[-1] == (200 * 30, 200 * 30)
     assert decomposed == [(0, 1), (1, 1)]
     others = {name for name in model.state_dict() if "word_embeddings" not in name and "decoder.weight" not in name}
     assert all(torch.equal(model.state_dict()[name], random.state_dict()[name]) for name in others)
 
 
-def test_a_given_checkpoint_is_taken_whole(inputs, tmp_path):
-    given, _ = run(inputs, tmp_path / "given")
+def test_a_configured_checkpoint_is_used_unchanged(inputs, tmp_path):
+    source, _ = run(inputs, tmp_path / "given")
     head = {"layer.weight": torch.randn(4, 4)}
-    save_checkpoint(tmp_path / "with_head", given, inputs[0], head)
+    save_checkpoint(tmp_path / "with_head", source, inputs[0], head)
     model, metrics = run(inputs, tmp_path / "out", checkpoint=tmp_path / "with_head", layers=9, hidden_size=18)
-    assert all(torch.equal(model.state_dict()[name], x) for name, x in given.state_dict().items())
+    assert all(torch.equal(model.state_dict()[name], x) for name, x in source.state_dict().items())
     assert torch.equal(load_head(tmp_path / "out")["layer.weight"], head["layer.weight"])
     assert (metrics["head"], metrics["layers"]) == ("kept", 2)
 
@@ -167,7 +167,7 @@ def test_bad_shapes_name_their_field():
         InitialConfig(**{**SCRATCH, "pretrained": "bert-base-uncased", "checkpoint": Path("x")})
 
 
-def test_a_model_neither_cached_nor_reachable(tmp_path, monkeypatch):
+def test_a_model_neither_cached_nor_reachable_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert missing(InitialConfig(**{**SCRATCH, "pretrained": "someone/model", "revision": "v2"})) == [
@@ -177,18 +177,18 @@ def test_a_model_neither_cached_nor_reachable(tmp_path, monkeypatch):
 
 
 def test_a_cached_model_needs_no_network(inputs, tmp_path, monkeypatch):
-    given, _ = run(inputs, tmp_path / "given")
+    source, _ = run(inputs, tmp_path / "given")
     snapshots = tmp_path / "hub" / "models--someone--model" / "snapshots"
     snapshots.mkdir(parents=True)
     (tmp_path / "given").rename(snapshots / "c0ffee")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     model, _ = run(inputs, tmp_path / "out", pretrained="someone/model", revision="c0ffee")
-    assert all(torch.equal(model.state_dict()[name], x) for name, x in given.state_dict().items())
+    assert all(torch.equal(model.state_dict()[name], x) for name, x in source.state_dict().items())
 
 
 def test_an_embedding_model_needs_no_mlm_head(inputs, tmp_path):
-    """It is taken as it is, or gets a head of random weights."""
+    """It is used unchanged, or gets a head of random weights."""
     run(inputs, tmp_path / "first")
     model = BertModel.from_pretrained(tmp_path / "first", add_pooling_layer=False)
     save_checkpoint(tmp_path / "bare", model, tmp_path / "first")
@@ -216,10 +216,10 @@ def test_an_embedding_model_needs_no_mlm_head(inputs, tmp_path):
     ({"pooling": "mean", "normalise": True, "passage_prefix": "text: "}, None),
     ({"pooling": "mean", "normalise": True, "question_prefix": "ask: "}, "is 'ask: ', but 'query: ' in"),
 ])  # fmt: skip
-def test_where_the_recipe_reads_a_model_otherwise_than_its_folder_says(inputs, tmp_path, fields, notice):
+def test_a_notice_names_settings_that_differ_from_the_models_folder(inputs, tmp_path, fields, notice):
     model, _ = run(inputs, tmp_path / "first")
     vector = Vector("mean", normalise=True, question_prefix="query: " if "question_prefix" in fields else "")
     save_checkpoint(tmp_path / "ready", model, inputs[0], vector=vector)
     config = InitialConfig(**{**SCRATCH, "checkpoint": tmp_path / "ready"})
-    found = initial(config, ENCODER.model_copy(update=fields), *inputs, work(tmp_path / "out")).get("notice")
-    assert notice in found if notice else found is None
+    reported = initial(config, ENCODER.model_copy(update=fields), *inputs, work(tmp_path / "out")).get("notice")
+    assert notice in reported if notice else reported is None

@@ -6,7 +6,7 @@ import torch
 from pipeline.modeling.cross_entropy import BLOCK, contrastive, cross_entropy, inverse_cloze
 
 
-def test_contrastive_is_the_papers_sum():
+def test_contrastive_equals_the_papers_sum():
     cls_SD = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
     rows = cls_SD.tolist()
 
@@ -21,11 +21,11 @@ def test_contrastive_is_the_papers_sum():
     assert float(sum(parts)) == pytest.approx(sum(losses) / 6, rel=1e-5)
 
 
-def test_contrastive_of_a_lone_pair_is_nought():
+def test_contrastive_of_a_single_pair_is_zero():
     assert float(contrastive(torch.randn(2, 4))) == 0.0
 
 
-def test_inverse_cloze_asks_for_a_segments_passage():
+def test_inverse_cloze_predicts_the_passage_of_a_segment():
     vectors_SD = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
     scores = [[float(vectors_SD[2 * i] @ vectors_SD[2 * j + 1]) for j in range(3)] for i in range(3)]
     losses = [math.log(sum(math.exp(x) for x in row)) - row[i] for i, row in enumerate(scores)]
@@ -35,7 +35,7 @@ def test_inverse_cloze_asks_for_a_segments_passage():
 
 
 @pytest.mark.parametrize(("rows", "scale"), [(7, 1.0), (1, 1.0), (0, 1.0), (5, 10.0)])
-def test_cross_entropy_by_blocks_is_torchs(rows, scale):
+def test_cross_entropy_by_blocks_equals_torchs(rows, scale):
     generator = torch.Generator().manual_seed(0)
     size = 2 * BLOCK + 100  # the last block is a small one
     states_ND, weight_VD = torch.randn(rows, 8, generator=generator), scale * torch.randn(size, 8, generator=generator)
@@ -43,11 +43,11 @@ def test_cross_entropy_by_blocks_is_torchs(rows, scale):
     upstream_N = torch.randn(rows, generator=generator)
     results = []
     for dtype in (torch.float32, torch.float64):
-        given = [x.to(dtype).requires_grad_() for x in (states_ND, weight_VD, bias_V)]
+        inputs = [x.to(dtype).requires_grad_() for x in (states_ND, weight_VD, bias_V)]
         if dtype == torch.float32:
-            loss_N = cross_entropy(*given, label_N)
+            loss_N = cross_entropy(*inputs, label_N)
         else:
-            loss_N = torch.nn.functional.cross_entropy(given[0] @ given[1].T + given[2], label_N, reduction="none")
-        results.append([loss_N, *torch.autograd.grad(loss_N, given, upstream_N.to(dtype))])
+            loss_N = torch.nn.functional.cross_entropy(inputs[0] @ inputs[1].T + inputs[2], label_N, reduction="none")
+        results.append([loss_N, *torch.autograd.grad(loss_N, inputs, upstream_N.to(dtype))])
     for ours, exact in zip(*results, strict=True):
         torch.testing.assert_close(ours.double(), exact, rtol=1e-4, atol=1e-5 * scale)

@@ -1,4 +1,4 @@
-"""Packed attention against each sequence by itself."""
+"""Packed attention against the attention of each sequence alone."""
 
 import numpy as np
 import pytest
@@ -12,17 +12,17 @@ LENGTHS = np.array([3, 5, 5, 5, 9])
 @pytest.mark.parametrize(
     "counts", [[3, 5, 5, 5, 9], [1, 1, 1, 1, 1], [2, 0, 4, 1, 3], [0, 2, 2, 2, 0], [0, 0, 0, 0, 0]]
 )
-def test_rows_see_their_own_sequence_alone(counts):
+def test_rows_see_only_their_own_sequence(counts):
     torch.manual_seed(0)
     every = packed_rows(LENGTHS, LENGTHS, None, "cpu")
     edges = np.cumsum([0, *LENGTHS])
     at_R = np.concatenate([edge + np.arange(count) for edge, count in zip(edges[:-1], counts, strict=True)])
-    asking = packed_rows(LENGTHS, np.array(counts), at_R, "cpu")
-    assert (asking.size, asking.longest) == (sum(counts), max(counts))
-    assert asking.scores == int(np.dot(counts, LENGTHS))
+    queries = packed_rows(LENGTHS, np.array(counts), at_R, "cpu")
+    assert (queries.size, queries.longest) == (sum(counts), max(counts))
+    assert queries.scores == int(np.dot(counts, LENGTHS))
     query_RD = torch.randn(len(at_R), 8, requires_grad=True)
     key_TD, value_TD = torch.randn(2, 27, 8).requires_grad_().unbind()
-    context_RD = attend(query_RD, key_TD, value_TD, asking, every, 2, 0.0)
+    context_RD = attend(query_RD, key_TD, value_TD, queries, every, 2, 0.0)
     expected, first = [], 0
     for edge, length, count in zip(edges[:-1], LENGTHS, counts, strict=True):
         query, key, value = (
@@ -35,9 +35,9 @@ def test_rows_see_their_own_sequence_alone(counts):
     torch.testing.assert_close(context_RD, torch.cat(expected))
     if at_R.size:
         upstream = torch.randn_like(context_RD)
-        given = (query_RD, key_TD, value_TD)
-        ours = torch.autograd.grad(context_RD, given, upstream)
-        for x, y in zip(ours, torch.autograd.grad(torch.cat(expected), given, upstream), strict=True):
+        inputs = (query_RD, key_TD, value_TD)
+        ours = torch.autograd.grad(context_RD, inputs, upstream)
+        for x, y in zip(ours, torch.autograd.grad(torch.cat(expected), inputs, upstream), strict=True):
             torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)
 
 
@@ -48,13 +48,13 @@ def test_masks_hide_keys():
     torch.testing.assert_close(attend(x_TD, x_TD, x_TD, every, every, 2, 0.0, masks), x_TD)  # each sees itself
 
 
-def test_padding_is_what_attention_computes_for_nothing():
+def test_padding_counts_the_unused_results_of_attention():
     at_R = np.array([0, 3, 4, 8, 13, 18])
     assert packed_rows(LENGTHS, np.array([1, 2, 1, 1, 1]), at_R, "cpu").padding == 2
     assert packed_rows(LENGTHS, LENGTHS, None, "cpu").padding == 0
 
 
-def test_a_gpu_before_ampere_goes_without_the_kernel(monkeypatch):
+def test_a_gpu_before_ampere_does_not_use_the_kernel(monkeypatch):
     for capability, has in (((7, 5), False), ((8, 0), True), ((9, 0), True)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
         assert has_kernel("cuda") == has

@@ -1,4 +1,4 @@
-"""PPMI and its SVD, against the formulas written out."""
+"""PPMI and its SVD against the plain formulas."""
 
 import math
 from itertools import pairwise
@@ -31,7 +31,7 @@ def plain_counts(tokens: np.ndarray, offsets: np.ndarray, window: int) -> np.nda
 
 @pytest.mark.parametrize("window", [1, 6, 50])
 @pytest.mark.parametrize("chunk", [1, 17, 1 << 20])
-def test_counts(texts, window, chunk, monkeypatch):
+def test_counts_equal_plain_loops(texts, window, chunk, monkeypatch):
     monkeypatch.setattr(ppmi, "CHUNK_TOKENS", chunk)
     seen = []
     counts = ppmi.cooccurrences(*texts, 11, window, seen.append)
@@ -40,14 +40,14 @@ def test_counts(texts, window, chunk, monkeypatch):
     assert seen[-1] == len(texts[0])
 
 
-def test_no_tokens():
+def test_a_collection_without_tokens_gives_zeros():
     counts = ppmi.cooccurrences(np.zeros(0, np.uint16), np.array([0, 0]), 5, 6)
     assert counts.nnz == 0
     embeddings = ppmi.svd_embeddings(ppmi.ppmi(counts, 0.75), 3)
     assert (ppmi.rescale(embeddings, 1.0) == 0).all()
 
 
-def test_ppmi_is_the_formula(texts):
+def test_ppmi_equals_the_formula(texts):
     counts = plain_counts(*texts, 3)
     rows = counts.sum(axis=1)
     smoothed = rows**0.75 / (rows**0.75).sum()
@@ -57,35 +57,35 @@ def test_ppmi_is_the_formula(texts):
             if counts[i, j]:
                 joint, alone = counts[i, j] / counts.sum(), rows[i] / counts.sum()
                 expected[i, j] = max(0.0, math.log(joint / (alone * smoothed[j])))
-    found = ppmi.ppmi(ppmi.cooccurrences(*texts, 11, 3), 0.75)
-    np.testing.assert_allclose(found.toarray(), expected, rtol=1e-12, atol=1e-12)
-    assert 0 < found.nnz < np.count_nonzero(counts)
+    matrix = ppmi.ppmi(ppmi.cooccurrences(*texts, 11, 3), 0.75)
+    np.testing.assert_allclose(matrix.toarray(), expected, rtol=1e-12, atol=1e-12)
+    assert 0 < matrix.nnz < np.count_nonzero(counts)
 
 
 @pytest.mark.parametrize("size", [40, ppmi.SMALL + 1])
-def test_svd(size):
-    """Small matrices take another way than large ones; both give U sqrt(S) with the signs fixed."""
+def test_svd_embeddings_equal_those_of_numpy(size):
+    """Small and large matrices use different methods; both give U sqrt(S) with fixed signs."""
     matrix = sparse.random_array((size, size), density=0.1, rng=np.random.default_rng(1)).tocsr()
-    found = ppmi.svd_embeddings(matrix, 12)
+    embeddings = ppmi.svd_embeddings(matrix, 12)
     u, s, _ = np.linalg.svd(matrix.toarray())
     expected = u[:, :12] * np.sqrt(s[:12])
     expected *= np.sign(expected[np.abs(expected).argmax(axis=0), range(12)])
-    np.testing.assert_allclose(found, expected, atol=1e-8)
-    assert (found.max(axis=0) == np.abs(found).max(axis=0)).all()
-    assert found.tobytes() == ppmi.svd_embeddings(matrix, 12).tobytes()
+    np.testing.assert_allclose(embeddings, expected, atol=1e-8)
+    assert (embeddings.max(axis=0) == np.abs(embeddings).max(axis=0)).all()
+    assert embeddings.tobytes() == ppmi.svd_embeddings(matrix, 12).tobytes()
 
 
 def test_a_matrix_of_low_rank_gives_equal_bytes_too():
-    """Three groups of entries alike, as in a collection of a few texts."""
+    """Three groups of equal entries, as in a collection of a few texts."""
     group_V = np.arange(400) % 3
     matrix = sparse.csr_array((group_V[:, None] == group_V) * (1.0 + group_V))
-    found = ppmi.svd_embeddings(matrix, 64)
-    assert np.linalg.matrix_rank(found) == 3
-    assert (found[:, 3:] == 0).all()
-    assert {ppmi.svd_embeddings(matrix, 64).tobytes() for _ in range(3)} == {found.tobytes()}
+    embeddings = ppmi.svd_embeddings(matrix, 64)
+    assert np.linalg.matrix_rank(embeddings) == 3
+    assert (embeddings[:, 3:] == 0).all()
+    assert {ppmi.svd_embeddings(matrix, 64).tobytes() for _ in range(3)} == {embeddings.tobytes()}
 
 
-def test_more_dimensions_than_entries(texts):
+def test_more_dimensions_than_entries_are_zeros(texts):
     matrix = ppmi.ppmi(ppmi.cooccurrences(*texts, 11, 3), 0.75)
     embeddings = ppmi.svd_embeddings(matrix, 16)
     assert embeddings.shape == (11, 16)
@@ -95,15 +95,15 @@ def test_more_dimensions_than_entries(texts):
     np.testing.assert_allclose(embeddings @ embeddings.T, (u * s) @ u.T, atol=1e-10)
 
 
-def test_rescale():
+def test_rescale_gives_all_rows_the_same_norm():
     rows = np.array([[3.0, 4.0], [0.0, 0.0], [0.1, 0.0]])
     np.testing.assert_allclose(ppmi.rescale(rows, 2.0), [[1.2, 1.6], [0.0, 0.0], [2.0, 0.0]])
     rows[1] = 1e-17  # an empty row after an SVD
     np.testing.assert_allclose(ppmi.rescale(rows, 2.0), [[1.2, 1.6], [0.0, 0.0], [2.0, 0.0]])
 
 
-def test_neighbours_of_like_words_are_near():
-    """Entries in the same contexts get like vectors: 0 and 1 before 2, 3 and 4 before 5."""
+def test_words_in_the_same_contexts_have_near_vectors():
+    """Entries in the same contexts get similar vectors: 0 and 1 before 2, 3 and 4 before 5."""
     random = np.random.default_rng(2)
     pairs = [(a, 2) if a < 2 else (a, 5) for a in random.choice([0, 1, 3, 4], 500)]
     tokens, offsets = np.array(pairs).ravel(), np.arange(0, 1001, 2)

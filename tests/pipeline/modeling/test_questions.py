@@ -1,4 +1,4 @@
-"""Vectors of questions asked by hand: those of the artifact, and the same bytes alone as among others."""
+"""Vectors of typed questions: equal to those of the artifact, and the same bytes alone as in a batch."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def test_text_is_encoded_as_the_collections_questions_are(world) -> None:
+def test_a_typed_question_is_encoded_like_those_of_the_collection(world) -> None:
     texts = pq.read_table(world.collection / "queries.parquet")["text"].to_pylist()
     encoder = question_encoder(world.checkpoint, ENCODER)
     expected = encode_rows(encoder.encoder, question_rows(Tokens.open(world.tokens), range(len(texts)), FORM), 512)
@@ -35,14 +35,14 @@ def test_text_is_encoded_as_the_collections_questions_are(world) -> None:
 
 
 def test_special_tokens_in_a_typed_question_are_text(world) -> None:
-    unknown = [1, 1, 1]  # of `[`, `MASK` and `]`, as the tokens stage has it
+    unknown = [1, 1, 1]  # of `[`, `MASK` and `]`, as in the tokens stage
     [row] = question_encoder(world.checkpoint, ENCODER).rows(["w7 [MASK] w9"])
     assert row.tolist() == [2, 5 + 7, *unknown, 5 + 9, 3]
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("width", [16, 96, 384])
-def test_a_vector_is_the_same_bytes_alone_as_among_others(world, pooling, width) -> None:
+def test_a_vector_has_the_same_bytes_alone_as_in_a_batch(world, pooling, width) -> None:
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=305, hidden_size=width, num_hidden_layers=2, num_attention_heads=2, intermediate_size=4 * width
@@ -79,17 +79,17 @@ def test_a_question_without_a_token_has_no_row(world) -> None:
 
 @pytest.mark.parametrize("prefix", [(), (7, 8)])
 @pytest.mark.parametrize(("words", "signs"), [(1, 0), (12, 0), (14, 0), (15, 0), (9, 6), (40, 2), (2_000, 0)])
-def test_a_question_whose_end_is_not_read_says_so(world, prefix, words, signs) -> None:
-    """A row holds 14 tokens, less those of the prefix, between the special ones."""
+def test_a_cut_question_is_reported(world, prefix, words, signs) -> None:
+    """A row holds 14 tokens, minus those of the prefix, between the special ones."""
     known = question_encoder(world.checkpoint, ENCODER)
     encoder = QuestionEncoder(known.encoder, known.tokenizer, replace(FORM, before_question=prefix))
     text = " ".join(["w1"] * words + ["?"] * signs)
     room = 14 - len(prefix)
-    said = f"question cut, tokens read of its {words + signs:,}: {room}; encoder.question_tokens"
-    assert encoder.cut(text) == (said if words + signs > room else "")
+    message = f"question cut, tokens read of its {words + signs:,}: {room}; encoder.question_tokens"
+    assert encoder.cut(text) == (message if words + signs > room else "")
 
 
-def test_longer_questions_than_the_model_reads_are_refused(world) -> None:
+def test_a_question_length_beyond_the_model_is_refused(world) -> None:
     longer = EncoderConfig(**{**ENCODER.model_dump(), "question_tokens": 65})
     with pytest.raises(InputError, match=r"encoder\.question_tokens: 65 tokens"):
         question_encoder(world.checkpoint, longer)

@@ -53,7 +53,7 @@ def test_chunks_hold_every_sequence_once(chunk, budget):
         assert sum(n * length for n, length in c.every.groups) == len(c.ids_T)
 
 
-def test_chunks_by_tokens_are_about_as_large():
+def test_chunks_by_tokens_have_about_equal_sizes():
     length_S = np.random.default_rng(0).integers(4, 128, 300)
     sizes = [length_S[rows].sum() for _, rows in share(length_S, None, 2000)]
     assert len(sizes) == -(-length_S.sum() // 2000)
@@ -74,7 +74,7 @@ def test_ranks_share_the_chunks(monkeypatch):
         assert torch.equal(c.row_B, whole[c.number].row_B)
 
 
-def test_every_rank_has_as_many_chunks(monkeypatch):
+def test_every_rank_has_the_same_number_of_chunks(monkeypatch):
     monkeypatch.setattr(ranks, "world", lambda: 3)
     for rank in range(3):
         monkeypatch.setattr(ranks, "rank", lambda rank=rank: rank)
@@ -92,7 +92,7 @@ def test_an_epoch_has_every_item_at_most_once():
     assert [rows(i).tolist() for i in range(4)] == epochs[0]  # back to an earlier step: the same
 
 
-def test_batches_by_tokens_are_about_as_large():
+def test_batches_by_tokens_have_about_equal_sizes():
     size_N = np.random.default_rng(1).integers(10, 60, 400)
     per_epoch, rows = sampling.sampler(size_N, 500, 0, "x.batch_tokens")
     epoch = [rows(i) for i in range(per_epoch)]
@@ -109,6 +109,6 @@ def test_a_collection_below_one_batch_is_refused():
         sampling.sampler(np.ones(12, int), 2048, 0, "x.batch_documents")
 
 
-def test_no_text_at_all_is_reported_as_such():
+def test_a_collection_without_text_is_reported():
     with pytest.raises(InputError, match="the collection has no text to train on"):
         sampling.sampler(np.ones(0, int), 2048, 0, "x.batch_documents")

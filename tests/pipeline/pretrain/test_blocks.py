@@ -15,7 +15,7 @@ def flat(sentences: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 @settings(deadline=None)
 @given(documents, st.sampled_from([0.0, 0.1, 1.0]), st.integers(0, 99))
-def test_blocks_part_the_text_at_sentences(sentences, probability, seed):
+def test_blocks_split_the_text_at_sentences(sentences, probability, seed):
     starts, offsets = flat(sentences)
     begin, length = cut_documents(starts, offsets, 16, probability, seed)
     covered = np.concatenate([np.arange(b, b + n) for b, n in zip(begin, length, strict=True)] or [np.array([], int)])
@@ -36,7 +36,7 @@ def test_packing_is_greedy():
     assert length.tolist() == [15, 3, 16, 16, 8, 2]
 
 
-def test_short_targets_come_as_often_as_configured():
+def test_short_targets_are_as_frequent_as_configured():
     starts, offsets = flat([[1] * 160_000])
     _, length = cut_documents(starts, offsets, 16, 0.1, 3)
     short = length[:-1] < 16

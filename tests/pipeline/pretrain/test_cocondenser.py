@@ -39,13 +39,13 @@ def prepare(folder: Path, dropout: float) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory):
+def inputs(tmp_path_factory):
     return prepare(tmp_path_factory.mktemp("small"), dropout=0.1)
 
 
-def run(given, out: Path, start: Path | None = None, machine: dict | None = None, progress=silent, **fields):
+def run(inputs, out: Path, start: Path | None = None, machine: dict | None = None, progress=silent, **fields):
     """The training in this process; returns its metrics."""
-    return pretrain(CocondenserConfig(**{**small.COCONDENSER, **fields}), given, out, start, machine, progress)
+    return pretrain(CocondenserConfig(**{**small.COCONDENSER, **fields}), inputs, out, start, machine, progress)
 
 
 def history(folder: Path) -> pandas.DataFrame:
@@ -59,19 +59,19 @@ def assert_same(a: Path, b: Path) -> None:
         torch.testing.assert_close(x, weights(b)[name], rtol=1e-3, atol=1e-4)
 
 
-def test_spans_of_a_document_find_each_other(given, tmp_path):
-    metrics = run(given, tmp_path / "out", budget="80 steps")
+def test_training_brings_spans_of_a_document_together(inputs, tmp_path):
+    metrics = run(inputs, tmp_path / "out", budget="80 steps")
     losses = history(tmp_path / "out")
     for name in ("head_mlm", "late_mlm", "contrastive"):
         assert losses[name][-8:].mean() < losses[name][:8].mean() - 0.1
     assert metrics["documents"] == 60
-    lengths = np.diff(np.load(given[0] / "passages" / "offsets.npy"))
+    lengths = np.diff(np.load(inputs[0] / "passages" / "offsets.npy"))
     assert metrics["documents_too_short"] == (lengths < 16).sum() > 0
 
 
-def test_spans_come_from_different_passages_where_there_are_several(given, tmp_path):
+def test_spans_come_from_different_passages_where_there_are_several(inputs, tmp_path):
     tokens = tmp_path / "tokens"
-    shutil.copytree(given[0], tokens)
+    shutil.copytree(inputs[0], tokens)
     offsets = np.load(tokens / "passages" / "offsets.npy")
     long = int(np.argmax(np.diff(offsets)))
     middle = int(offsets[long : long + 2].mean())
@@ -81,22 +81,28 @@ def test_spans_come_from_different_passages_where_there_are_several(given, tmp_p
     config = CocondenserConfig(**{**small.COCONDENSER, "spans_from": "passages"})
     documents = long_documents(config, data)
     row_D = np.arange(len(documents.number_N))
-    (here,) = np.flatnonzero(documents.number_N == long)
+    (index,) = np.flatnonzero(documents.number_N == long)
     for step in range(5):
         begin, length, _ = pair_drawer(config, data, documents)(row_D, step)
         whole, _, _ = pair_drawer(config.model_copy(update={"spans_from": "document"}), data, documents)(row_D, step)
-        first, second = sorted(zip(begin[2 * here : 2 * here + 2], length[2 * here : 2 * here + 2], strict=True))
+        first, second = sorted(zip(begin[2 * index : 2 * index + 2], length[2 * index : 2 * index + 2], strict=True))
         assert sum(first) <= middle <= second[0]
-        others = np.delete(np.arange(len(begin)), [2 * here, 2 * here + 1])
+        others = np.delete(np.arange(len(begin)), [2 * index, 2 * index + 1])
         assert np.array_equal(begin[others], whole[others])
 
 
-def test_contrastive_only_leaves_the_prediction_heads_alone(given, tmp_path):
-    told = []
-    run(given, tmp_path / "out", objective="contrastive_only", budget="6 steps", progress=lambda *x: told.append(x[3]))
+def test_contrastive_only_leaves_the_prediction_heads_alone(inputs, tmp_path):
+    numbers = []
+    run(
+        inputs,
+        tmp_path / "out",
+        objective="contrastive_only",
+        budget="6 steps",
+        progress=lambda *x: numbers.append(x[3]),
+    )
     assert "head_mlm" not in history(tmp_path / "out")
-    assert told[-1]["padding"] == 0.0  # it computes no masked rows
-    before, after = weights(given[1]), weights(tmp_path / "out")
+    assert numbers[-1]["padding"] == 0.0  # it computes no masked rows
+    before, after = weights(inputs[1]), weights(tmp_path / "out")
     for name in before:
         head = name.startswith(("head.", "cls."))
         assert torch.equal(before[name], after[name]) == head, name
@@ -104,68 +110,68 @@ def test_contrastive_only_leaves_the_prediction_heads_alone(given, tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 5, 16])
 def test_the_cache_changes_nothing_without_dropout(tmp_path, chunk):
-    given = prepare(tmp_path / "given", dropout=0.0)
-    run(given, tmp_path / "plain", machine={"gradient_cache_chunk": 16, "gradient_cache": "never"})
-    run(given, tmp_path / "cached", machine={"gradient_cache_chunk": chunk, "gradient_cache": "always"})
+    inputs = prepare(tmp_path / "given", dropout=0.0)
+    run(inputs, tmp_path / "plain", machine={"gradient_cache_chunk": 16, "gradient_cache": "never"})
+    run(inputs, tmp_path / "cached", machine={"gradient_cache_chunk": chunk, "gradient_cache": "always"})
     assert_same(tmp_path / "plain", tmp_path / "cached")
 
 
 @pytest.mark.parametrize("objective", ["cocondenser", "contrastive_only"])
-def test_the_cache_changes_no_byte_with_dropout(given, tmp_path, objective):
+def test_the_cache_changes_no_byte_with_dropout(inputs, tmp_path, objective):
     for cache in ("never", "always"):
-        run(given, tmp_path / cache, machine={"gradient_cache": cache}, objective=objective)
+        run(inputs, tmp_path / cache, machine={"gradient_cache": cache}, objective=objective)
     for name in ("model.safetensors", "head.safetensors", "history.parquet"):
         assert (tmp_path / "never" / name).read_bytes() == (tmp_path / "always" / name).read_bytes()
 
 
-def test_the_first_pass_computes_cls_vectors_alone(given, tmp_path, monkeypatch):
-    asked = []
+def test_the_first_pass_computes_cls_vectors_alone(inputs, tmp_path, monkeypatch):
+    calls = []
 
     def spy(lm, chunk, skip_from, seed, masked):
-        asked.append((chunk.number, masked, torch.is_grad_enabled()))
+        calls.append((chunk.number, masked, torch.is_grad_enabled()))
         return backbone(lm, chunk, skip_from, seed, masked)
 
     monkeypatch.setattr(pretraining, "backbone", spy)
-    run(given, tmp_path / "out", budget="1 steps", machine={"gradient_cache_chunk": 8, "gradient_cache": "always"})
-    first, second = asked[:2], asked[2:]
+    run(inputs, tmp_path / "out", budget="1 steps", machine={"gradient_cache_chunk": 8, "gradient_cache": "always"})
+    first, second = calls[:2], calls[2:]
     assert {x[1:] for x in first} == {(False, False)}
     assert {x[1:] for x in second} == {(True, True)}
     assert [x[0] for x in first] == [x[0] for x in second]
-    asked.clear()
-    run(given, tmp_path / "again", budget="1 steps", machine={"gradient_cache_chunk": 8, "gradient_cache": "never"})
-    assert [x[1:] for x in asked] == [(True, True)] * 2  # once only
+    calls.clear()
+    run(inputs, tmp_path / "again", budget="1 steps", machine={"gradient_cache_chunk": 8, "gradient_cache": "never"})
+    assert [x[1:] for x in calls] == [(True, True)] * 2  # once only
 
 
-def test_ranks_speak_twice_an_update(given, tmp_path, monkeypatch):
-    """For the CLS vectors, and once for all gradients and figures."""
-    said = []
-    monkeypatch.setattr(distributed, "sum_over_ranks", lambda x: said.append(x.numel()) or x)
-    run(given, tmp_path / "out", budget="3 steps")
+def test_ranks_communicate_twice_per_update(inputs, tmp_path, monkeypatch):
+    """Once for the CLS vectors, and once for all gradients and figures."""
+    sizes = []
+    monkeypatch.setattr(distributed, "sum_over_ranks", lambda x: sizes.append(x.numel()) or x)
+    run(inputs, tmp_path / "out", budget="3 steps")
     parameters = sum(x.numel() for x in weights(tmp_path / "out").values())
-    assert len(said) == 6
-    assert said[0] == 16 * 32
-    assert said[1] >= parameters
+    assert len(sizes) == 6
+    assert sizes[0] == 16 * 32
+    assert sizes[1] >= parameters
 
 
-def launched(given, out: Path, ranks: int, progress=silent, minutes: float = 60, **fields) -> None:
+def launch(inputs, out: Path, ranks: int, progress=silent, minutes: float = 60, **fields) -> None:
     machine = make_machine(**{**MACHINE, "ranks": ranks, "checkpoint_minutes": minutes})
     config = CocondenserConfig(**{**small.COCONDENSER, **fields})
     out.mkdir(exist_ok=True)
-    cocondenser(config, *given, Work(out, out.with_suffix(".checkpoints"), machine, progress))
+    cocondenser(config, *inputs, Work(out, out.with_suffix(".checkpoints"), machine, progress))
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_ranks_are_one_training_with_dropout_on(given, tmp_path, ranks):
-    run(given, tmp_path / "one", budget="20 steps")
-    launched(given, tmp_path / "many", ranks, budget="20 steps")
+def test_ranks_are_one_training_with_dropout_on(inputs, tmp_path, ranks):
+    run(inputs, tmp_path / "one", budget="20 steps")
+    launch(inputs, tmp_path / "many", ranks, budget="20 steps")
     assert_same(tmp_path / "one", tmp_path / "many")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_killed_at_random_moments_gives_the_same_bytes(given, tmp_path, ranks):
+def test_killed_at_random_moments_gives_the_same_bytes(inputs, tmp_path, ranks):
     """kill -9 of all processes at once, with a checkpoint after every update, so often in the middle of writing one."""
-    launched(given, tmp_path / "whole", ranks, budget="80 steps")
+    launch(inputs, tmp_path / "whole", ranks, budget="80 steps")
     draw = random.Random(ranks)
     reached = []
     for last in sorted(draw.sample(range(5, 70), MOMENTS)):
@@ -178,34 +184,34 @@ def test_killed_at_random_moments_gives_the_same_bytes(given, tmp_path, ranks):
 
         with pytest.raises(KeyboardInterrupt):
             # Another number of ranks is requested; the checkpoint's is kept.
-            launched(given, tmp_path / "killed", 3 - ranks if reached else ranks, kill, minutes=0, budget="80 steps")
+            launch(inputs, tmp_path / "killed", 3 - ranks if reached else ranks, kill, minutes=0, budget="80 steps")
         assert not list((tmp_path / "killed").iterdir())
-        assert len(saved_steps(tmp_path / "killed.checkpoints")) <= 3  # the third: killed before the oldest went
+        assert len(saved_steps(tmp_path / "killed.checkpoints")) <= 3  # the third: killed before the oldest was removed
     assert len(reached) == MOMENTS
-    launched(given, tmp_path / "killed", ranks, budget="80 steps")
+    launch(inputs, tmp_path / "killed", ranks, budget="80 steps")
     for name in ("model.safetensors", "head.safetensors", "history.parquet"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def test_a_start_without_a_head_is_refused(given, tmp_path):
+def test_a_start_without_a_head_is_refused(inputs, tmp_path):
     with pytest.raises(InputError, match=r"start/head\.safetensors: missing"):
-        run(given, tmp_path / "out", start=given[1].parent / "start")
+        run(inputs, tmp_path / "out", start=inputs[1].parent / "start")
 
 
-def test_a_finished_checkpoint_may_lack_a_head(given, tmp_path):
-    start = given[1].parent / "start"
-    run(given, tmp_path / "out", checkpoint=start)
+def test_a_finished_checkpoint_may_lack_a_head(inputs, tmp_path):
+    start = inputs[1].parent / "start"
+    run(inputs, tmp_path / "out", checkpoint=start)
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (start / "model.safetensors").read_bytes()
     assert not (tmp_path / "out" / "head.safetensors").exists()
 
 
-def test_a_collection_below_one_batch_is_refused(given, tmp_path):
+def test_a_collection_below_one_batch_is_refused(inputs, tmp_path):
     with pytest.raises(InputError, match=r"^cocondenser\.batch_documents: 2,048 is more than"):
-        run(given, tmp_path / "out", batch_documents=2048)
+        run(inputs, tmp_path / "out", batch_documents=2048)
 
 
-def test_what_cannot_train_is_known_before_condenser(given):
-    tokens, start = given
+def test_an_unfit_configuration_is_refused_before_condenser(inputs):
+    tokens, start = inputs
     config = CocondenserConfig(**small.COCONDENSER)
     check_cocondenser(config, tokens, start)
     large = config.model_copy(update={"batch_documents": 2048})
@@ -222,7 +228,7 @@ def test_what_cannot_train_is_known_before_condenser(given):
             check_cocondenser(config.model_copy(update=fields), tokens, start)
 
 
-def test_fields_that_do_not_go_together():
+def test_incompatible_fields_are_refused():
     for fields, message in (
         ({"budget": "100"}, "a number and its unit"),
         ({"batch_documents": None}, "set one of batch_documents, batch_tokens"),

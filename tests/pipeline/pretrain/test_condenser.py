@@ -18,17 +18,17 @@ from pipeline.runtime.work import Work, silent
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory):
+def inputs(tmp_path_factory):
     return small.make(tmp_path_factory.mktemp("small"))
 
 
-def run(given, out: Path, start: Path | None = None, machine: dict | None = None, **fields):
+def run(inputs, out: Path, start: Path | None = None, machine: dict | None = None, **fields):
     """The training in this process; returns its metrics."""
-    return pretrain(CondenserConfig(**{**small.CONDENSER, **fields}), given, out, start, machine)
+    return pretrain(CondenserConfig(**{**small.CONDENSER, **fields}), inputs, out, start, machine)
 
 
-def test_trains_and_loads_as_a_plain_model(given, tmp_path):
-    metrics = run(given, tmp_path / "out", budget="60 steps")
+def test_trains_and_loads_as_a_plain_model(inputs, tmp_path):
+    metrics = run(inputs, tmp_path / "out", budget="60 steps")
     history = pandas.read_parquet(tmp_path / "out" / "history.parquet")
     assert len(history) == metrics["updates"] == 60
     for name in ("head_mlm", "late_mlm"):
@@ -37,35 +37,35 @@ def test_trains_and_loads_as_a_plain_model(given, tmp_path):
     assert metrics["documents"] == 60
     lm = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
     AutoModel.from_pretrained(tmp_path / "out", add_pooling_layer=False)
-    moved = load_file(given[1] / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
-    assert not torch.equal(lm.bert.embeddings.word_embeddings.weight, moved)
-    # As a file that was written without a word about its mode.
+    before = load_file(inputs[1] / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
+    assert not torch.equal(lm.bert.embeddings.word_embeddings.weight, before)
+    # The files have the default mode.
     (tmp_path / "plain").touch()
     for path in (tmp_path / "out").rglob("*.*"):
         assert path.is_dir() or path.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_equal_inputs_give_equal_bytes(given, tmp_path):
+def test_equal_inputs_give_equal_bytes(inputs, tmp_path):
     for name in "ab":
-        run(given, tmp_path / name)
+        run(inputs, tmp_path / name)
     for path in (tmp_path / "a").rglob("*"):
         assert path.is_dir() or path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
 
 
-def test_chunks_do_not_matter_without_dropout(tmp_path):
-    given = small.make(tmp_path / "given", dropout=0.0)
+def test_chunks_change_nothing_without_dropout(tmp_path):
+    inputs = small.make(tmp_path / "given", dropout=0.0)
     for chunk in (None, 1, 5):
-        run(given, tmp_path / f"{chunk}", machine={"gradient_cache_chunk": chunk})
+        run(inputs, tmp_path / f"{chunk}", machine={"gradient_cache_chunk": chunk})
     whole = weights(tmp_path / "None")
     for chunk in (1, 5):
         for name, x in weights(tmp_path / f"{chunk}").items():
             torch.testing.assert_close(x, whole[name], rtol=1e-4, atol=2e-5)
 
 
-def test_no_steps_pass_the_start_through_with_a_random_head(given, tmp_path):
-    metrics = run(given, tmp_path / "out", budget=None)
+def test_without_steps_the_start_is_copied_and_gets_a_random_head(inputs, tmp_path):
+    metrics = run(inputs, tmp_path / "out", budget=None)
     assert metrics["updates"] == 0
-    before, after = load_file(given[1] / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
+    before, after = load_file(inputs[1] / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
     head = load_file(tmp_path / "out" / "head.safetensors")
@@ -73,46 +73,46 @@ def test_no_steps_pass_the_start_through_with_a_random_head(given, tmp_path):
     assert float(head["0.attention.self.query.weight"].std()) == pytest.approx(0.02, rel=0.1)
 
 
-def test_continuing_takes_the_head_of_the_start(given, tmp_path):
+def test_a_continued_training_starts_with_the_head_of_the_start(inputs, tmp_path):
     with pytest.raises(InputError, match=r"head\.safetensors: missing"):
-        run(given, tmp_path / "out", continued=True)
-    run(given, tmp_path / "first", budget="2 steps")
-    run(given, tmp_path / "second", start=tmp_path / "first", budget=None, continued=True)
+        run(inputs, tmp_path / "out", continued=True)
+    run(inputs, tmp_path / "first", budget="2 steps")
+    run(inputs, tmp_path / "second", start=tmp_path / "first", budget=None, continued=True)
     assert (tmp_path / "first" / "head.safetensors").read_bytes() == (
         tmp_path / "second" / "head.safetensors"
     ).read_bytes()
 
 
-def test_a_finished_checkpoint_is_taken_through_the_stage(given, tmp_path):
+def test_a_finished_checkpoint_is_copied_by_the_stage(inputs, tmp_path):
     """The stage itself, in its child process."""
-    run(given, tmp_path / "finished", budget="2 steps")
+    run(inputs, tmp_path / "finished", budget="2 steps")
     config = CondenserConfig(**{**small.CONDENSER, "checkpoint": tmp_path / "finished"})
     (tmp_path / "out").mkdir()
     work = Work(tmp_path / "out", tmp_path / "checkpoints", make_machine(**MACHINE), silent)
-    assert condenser(config, *given, work)["updates"] == 0
+    assert condenser(config, *inputs, work)["updates"] == 0
     for name in ("model.safetensors", "head.safetensors"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "finished" / name).read_bytes()
     (tmp_path / "finished" / "head.safetensors").unlink()
     with pytest.raises(InputError, match=r"head\.safetensors: missing"):
-        run(given, tmp_path / "none", checkpoint=tmp_path / "finished")
+        run(inputs, tmp_path / "none", checkpoint=tmp_path / "finished")
 
 
-def test_a_head_of_another_size_is_refused(given, tmp_path):
-    run(given, tmp_path / "finished", budget=None)
-    shutil.copytree(given[1], tmp_path / "other")
+def test_a_head_of_another_size_is_refused(inputs, tmp_path):
+    run(inputs, tmp_path / "finished", budget=None)
+    shutil.copytree(inputs[1], tmp_path / "other")
     head = load_file(tmp_path / "finished" / "head.safetensors")
     from safetensors.torch import save_file
 
     save_file({name: x[..., :-1].contiguous() for name, x in head.items()}, tmp_path / "other" / "head.safetensors")
     with pytest.raises(InputError, match=r"other/head\.safetensors: not a head for"):
-        run(given, tmp_path / "out", start=tmp_path / "other", continued=True)
+        run(inputs, tmp_path / "out", start=tmp_path / "other", continued=True)
 
 
-def test_a_head_of_other_layers_is_refused(given, tmp_path):
-    run(given, tmp_path / "finished", budget=None)
+def test_a_head_of_other_layers_is_refused(inputs, tmp_path):
+    run(inputs, tmp_path / "finished", budget=None)
     message = r"finished/head\.safetensors: a head of 2 layers, but condenser\.head_layers is 1$"
     with pytest.raises(InputError, match=message):
-        run(given, tmp_path / "out", start=tmp_path / "finished", continued=True, head_layers=1)
+        run(inputs, tmp_path / "out", start=tmp_path / "finished", continued=True, head_layers=1)
 
 
 @pytest.mark.parametrize(
@@ -122,22 +122,22 @@ def test_a_head_of_other_layers_is_refused(given, tmp_path):
         ({"length": 33}, r"^condenser: inputs of 33 tokens, but the model has 32 positions"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_any_work(given, tmp_path, fields, message):
+def test_what_does_not_fit_is_refused_before_any_work(inputs, tmp_path, fields, message):
     work = Work(tmp_path / "out", tmp_path / "checkpoints", make_machine(**MACHINE), silent)
     with pytest.raises(InputError, match=message):
-        condenser(CondenserConfig(**{**small.CONDENSER, **fields}), *given, work)
+        condenser(CondenserConfig(**{**small.CONDENSER, **fields}), *inputs, work)
 
 
-def test_a_vocabulary_beyond_the_model_is_refused(given, tmp_path):
-    shutil.copytree(given[0], tmp_path / "tokens")
-    specials = json.loads((given[0] / "specials.json").read_text())
+def test_a_vocabulary_beyond_the_model_is_refused(inputs, tmp_path):
+    shutil.copytree(inputs[0], tmp_path / "tokens")
+    specials = json.loads((inputs[0] / "specials.json").read_text())
     (tmp_path / "tokens" / "specials.json").write_text(json.dumps({**specials, "vocab_size": 201}))
     work = Work(tmp_path / "out", tmp_path / "checkpoints", make_machine(**MACHINE), silent)
     with pytest.raises(InputError, match="200 tokens, but the tokenizer has 201"):
-        condenser(CondenserConfig(**small.CONDENSER), tmp_path / "tokens", given[1], work)
+        condenser(CondenserConfig(**small.CONDENSER), tmp_path / "tokens", inputs[1], work)
 
 
-def test_fields_that_exclude_each_other():
+def test_fields_that_exclude_each_other_are_refused():
     for fields in ({"batch_tokens": 100}, {"batch_blocks": None}):
         with pytest.raises(ValidationError, match="set one of"):
             CondenserConfig(**{**small.CONDENSER, **fields})
@@ -164,19 +164,19 @@ def test_fields_that_exclude_each_other():
         ),
     ],
 )
-def test_a_finished_checkpoint_of_another_kind_is_refused_in_one_line(given, tmp_path, text, message):
+def test_a_finished_checkpoint_of_another_kind_is_refused_in_one_line(inputs, tmp_path, text, message):
     (tmp_path / "config.json").write_text(text)
     work = Work(tmp_path / "out", tmp_path / "checkpoints", make_machine(**MACHINE), silent)
     with pytest.raises(InputError, match=rf"config\.json: {message}$"):
-        condenser(CondenserConfig(**{**small.CONDENSER, "checkpoint": tmp_path}), *given, work)
+        condenser(CondenserConfig(**{**small.CONDENSER, "checkpoint": tmp_path}), *inputs, work)
 
 
-def test_a_finished_checkpoint_is_looked_into_before_a_run(given, tmp_path):
-    run(given, tmp_path / "finished", budget=None)
+def test_a_finished_checkpoint_is_checked_before_a_run(inputs, tmp_path):
+    run(inputs, tmp_path / "finished", budget=None)
     config = CondenserConfig(**{**small.CONDENSER, "checkpoint": tmp_path / "finished"})
     assert missing(config) == []
     assert missing(config.model_copy(update={"checkpoint": None})) == []
-    assert missing(config.model_copy(update={"checkpoint": tmp_path / "gone"})) == []  # told as any path that is gone
+    assert missing(config.model_copy(update={"checkpoint": tmp_path / "gone"})) == []  # reported like any missing path
     (line,) = missing(config.model_copy(update={"skip_from": 2}))
     assert line == "condenser.checkpoint: condenser.skip_from: 2 is outside the early layers of a model of 2"
     (tmp_path / "finished" / "head.safetensors").unlink()

@@ -1,4 +1,4 @@
-"""Advice is accepted by the check that gave it: whoever follows it is refused no second time."""
+"""The check that gives advice accepts it: a user who follows the advice is not refused again."""
 
 import shlex
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def tokens_of(lengths: list[int], sentence: float = 0.1, seed: int = 0) -> Token
 
 
 def follow(config: Config, section: str, check: Callable[[Any], object]) -> str | None:
-    """Does what the error of `check` says, after which `check` passes. Returns its message; None where it passed."""
+    """Follows the advice in the error of `check`; `check` then passes. Returns the message or None."""
     try:
         check(config)
     except Unfit as error:
@@ -67,21 +67,21 @@ def follow(config: Config, section: str, check: Callable[[Any], object]) -> str 
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tokens], Path]:
-    """Tokens that are read from any path."""
+def stored(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tokens], Path]:
+    """A function that stores tokens: they are read from the path that it returns."""
 
-    def give(tokens: Tokens) -> Path:
+    def store(tokens: Tokens) -> Path:
         monkeypatch.setattr(starts, "Tokens", type("Any", (), {"open": staticmethod(lambda _: tokens)}))
         return Path("tokens")
 
-    return give
+    return store
 
 
-def of_condenser(**fields: Any) -> CondenserConfig:
+def condenser_config(**fields: Any) -> CondenserConfig:
     return CondenserConfig.model_validate({**small.CONDENSER, **BY_TOKENS, **fields})
 
 
-def of_cocondenser(**fields: Any) -> CocondenserConfig:
+def cocondenser_config(**fields: Any) -> CocondenserConfig:
     return CocondenserConfig.model_validate({**small.COCONDENSER, **PAIRS_BY_TOKENS, **fields})
 
 
@@ -89,53 +89,53 @@ SMALL = [[90, 90, 90], [], [0], [1], [5], [200], [300, 0], [31, 31], [32, 32], [
 
 
 @pytest.mark.parametrize("lengths", SMALL, ids=str)
-def test_what_pre_training_advises_is_accepted(lengths: list[int], given) -> None:
-    tokens = given(tokens_of(lengths))
+def test_what_pre_training_advises_is_accepted(lengths: list[int], stored) -> None:
+    tokens = stored(tokens_of(lengths))
     for fields in ({}, {"batch_tokens": None, "batch_blocks": 1024}, {"length": 8}):
-        assert follow(of_condenser(**fields), "condenser", lambda c: check_condenser(c, tokens, None))
+        assert follow(condenser_config(**fields), "condenser", lambda c: check_condenser(c, tokens, None))
     for fields in ({}, {"batch_tokens": None, "batch_documents": 2048}, {"span_max": 16, "random_lengths": True}):
-        assert follow(of_cocondenser(**fields), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
+        assert follow(cocondenser_config(**fields), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
     for fields in ({}, {"segment_min": 64}, {"passage_tokens": 12}):
         assert follow(IctConfig.model_validate({**ICT, **fields}), "ict", lambda c: check_ict(c, tokens, None))
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_so_it_is_of_any_small_collection(seed: int, given) -> None:
+def test_advice_for_any_small_collection_is_accepted(seed: int, stored) -> None:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(0, rng.choice([3, 40, 300]), rng.integers(0, 30)).tolist()
-    tokens = given(tokens_of(lengths, float(rng.random()), seed))
-    condensing = of_condenser(length=int(rng.integers(8, 129)), batch_tokens=int(rng.integers(129, 5000)))
+    tokens = stored(tokens_of(lengths, float(rng.random()), seed))
+    condensing = condenser_config(length=int(rng.integers(8, 129)), batch_tokens=int(rng.integers(129, 5000)))
     follow(condensing, "condenser", lambda c: check_condenser(c, tokens, None))
     span_min, longer = int(rng.integers(1, 60)), int(rng.integers(0, 60))
     pairs = {"span_min": span_min, "span_max": span_min + longer, "random_lengths": bool(rng.integers(2))}
-    follow(of_cocondenser(**pairs), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
+    follow(cocondenser_config(**pairs), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
     segments = {"segment_min": int(rng.integers(3, 60)), "batch_passages": int(rng.integers(2, 50))}
     follow(IctConfig.model_validate({**ICT, **segments}), "ict", lambda c: check_ict(c, tokens, None))
 
 
-def test_the_advice_keeps_as_much_of_the_batch_as_there_is(given) -> None:
-    tokens = given(tokens_of([90] * 3, 0.0))
-    assert str(follow(of_condenser(), "condenser", lambda c: check_condenser(c, tokens, None))) == (
+def test_the_advice_keeps_as_much_of_the_batch_as_the_collection_holds(stored) -> None:
+    tokens = stored(tokens_of([90] * 3, 0.0))
+    assert str(follow(condenser_config(), "condenser", lambda c: check_condenser(c, tokens, None))) == (
         "condenser.batch_tokens: 4,096 is more than the whole collection holds (276); "
         "take --set condenser.batch_tokens=128"
     )
-    said = follow(of_cocondenser(), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
-    assert str(said).endswith("; take --set cocondenser.batch_tokens=null --set cocondenser.batch_documents=2")
-    tokens = given(tokens_of([90] * 30, 0.0))
-    assert "=690" in str(follow(of_condenser(), "condenser", lambda c: check_condenser(c, tokens, None)))
-    tokens = given(tokens_of([5, 0], 0.0))
-    said = follow(of_cocondenser(), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
-    assert "cocondenser.budget=null" in str(said)  # nothing to contrast
+    message = follow(cocondenser_config(), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
+    assert str(message).endswith("; take --set cocondenser.batch_tokens=null --set cocondenser.batch_documents=2")
+    tokens = stored(tokens_of([90] * 30, 0.0))
+    assert "=690" in str(follow(condenser_config(), "condenser", lambda c: check_condenser(c, tokens, None)))
+    tokens = stored(tokens_of([5, 0], 0.0))
+    message = follow(cocondenser_config(), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
+    assert "cocondenser.budget=null" in str(message)  # nothing to contrast
 
 
-def test_the_text_of_a_large_collection_is_not_read_before_its_training(given, monkeypatch) -> None:
-    tokens = given(tokens_of([starts.LARGE // 100] * 100))
+def test_the_text_of_a_large_collection_is_not_read_before_its_training(stored, monkeypatch) -> None:
+    tokens = stored(tokens_of([starts.LARGE // 100] * 100))
     for reads in ("pipeline.pretrain.condenser.cut_documents", "pipeline.pretrain.inverse_cloze.usable"):
         monkeypatch.setattr(reads, None)
-    check_condenser(of_condenser(), tokens, None)
+    check_condenser(condenser_config(), tokens, None)
     check_ict(IctConfig.model_validate(ICT), tokens, None)
     with pytest.raises(InputError, match="no document holds two spans"):  # known from lengths alone
-        check_cocondenser(of_cocondenser(span_min=10**6, span_max=10**6, batch_tokens=10**7), tokens, None)
+        check_cocondenser(cocondenser_config(span_min=10**6, span_max=10**6, batch_tokens=10**7), tokens, None)
 
 
 INDEX = {"kind": "ivf", "hnsw_m": 8, "ef_construction": 8, "nlist": 100, "pq_m": 24, "seed": 0}
@@ -146,12 +146,12 @@ INDEX = {"kind": "ivf", "hnsw_m": 8, "ef_construction": 8, "nlist": 100, "pq_m":
 @pytest.mark.parametrize("passages", [0, 1, 39, 40, 100, 3999, 10_239])
 def test_what_an_index_advises_is_accepted(kind: str, lists: int | str, passages: int) -> None:
     config = IndexConfig.model_validate({**INDEX, "kind": kind, "nlist": lists})
-    said = follow(config, "index", lambda c: check_passages(c, passages))
-    assert (said is None) == (kind == "ivf" and passages >= 40 * (1 if lists == "auto" else int(lists)))
+    message = follow(config, "index", lambda c: check_passages(c, passages))
+    assert (message is None) == (kind == "ivf" and passages >= 40 * (1 if lists == "auto" else int(lists)))
 
 
 @pytest.mark.parametrize("dimensions", [(32,), (768, 128), (100,), (7,), (768, 7)], ids=str)
-def test_bytes_of_product_quantisation_that_fit(dimensions: tuple[int, ...]) -> None:
+def test_advised_bytes_of_product_quantisation_are_accepted(dimensions: tuple[int, ...]) -> None:
     config = IndexConfig.model_validate({**INDEX, "kind": "ivfpq"})
     assert follow(config, "index", lambda c: check_dimension(c, *dimensions))
 
@@ -175,11 +175,11 @@ def test_several_problems_come_with_one_line_of_options() -> None:
 
 
 @pytest.mark.parametrize("span_max", [1, 16, 80, 126])
-def test_what_a_batch_of_pairs_must_hold_is_accepted(span_max: int) -> None:
+def test_the_least_batch_of_pairs_in_a_message_is_accepted(span_max: int) -> None:
     fields = {"span_max": span_max, "span_min": 1}
     with pytest.raises(ValueError, match=r"raise it to \d+") as refused:
-        of_cocondenser(**fields, batch_tokens=3)
+        cocondenser_config(**fields, batch_tokens=3)
     least = int(str(refused.value).partition("raise it to ")[2].partition(",")[0])
-    assert of_cocondenser(**fields, batch_tokens=least).batch_tokens == least
+    assert cocondenser_config(**fields, batch_tokens=least).batch_tokens == least
     with pytest.raises(ValueError, match="does not hold two documents"):
-        of_cocondenser(**fields, batch_tokens=least - 1)
+        cocondenser_config(**fields, batch_tokens=least - 1)

@@ -1,4 +1,4 @@
-"""Pre-training on a GPU: the same losses as on the CPU, as far as bfloat16 goes."""
+"""Pre-training on a GPU: the same losses as on the CPU, within the precision of bfloat16."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def work(folder: Path, device: str, chunk: int | None) -> Work:
 
 @pytest.mark.parametrize("chunk", [None, 5])
 @pytest.mark.parametrize("name", ["condenser", "retromae"])
-def test_first_losses_are_the_cpus(tmp_path, chunk, name):
+def test_first_losses_equal_those_on_the_cpu(tmp_path, chunk, name):
     tokens, start = small.make(tmp_path / "given", dropout=0.0)
     fields = {"objective": name, "head_layers": 2 if name == "condenser" else 1}
     for device in ("cpu", "cuda"):
@@ -48,7 +48,7 @@ def test_first_losses_are_the_cpus(tmp_path, chunk, name):
 
 
 def step(dropout: float, cache: str) -> tuple[dict, dict[str, torch.Tensor]]:
-    """One coCondenser update of a small model on the GPU, where a wait of the host is an error."""
+    """One coCondenser update of a small model on the GPU; it is an error if the host waits."""
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     texts = Ragged(rng.integers(5, 60, 4000).astype(np.uint16), np.array([0, 4000]), rng.random(4000) < 0.7, None)
@@ -61,9 +61,9 @@ def step(dropout: float, cache: str) -> tuple[dict, dict[str, torch.Tensor]]:
     begin_S, length_S, row_S = np.arange(32) * 100, rng.integers(5, 60, 32), np.arange(32)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        made = masking.masked_batch(texts, begin_S, length_S, row_S, 0.15, 1, 2, specials, machine, "cuda")
+        batch = masking.masked_batch(texts, begin_S, length_S, row_S, 0.15, 1, 2, specials, machine, "cuda")
         parts = pretraining.update(
-            module, made, objective("condenser"), skip_from=1, pairs=True, cache=cache, key=(0, 0), device="cuda"
+            module, batch, objective("condenser"), skip_from=1, pairs=True, cache=cache, key=(0, 0), device="cuda"
         )
         loop.together(list(parts.values()), "cuda")
     finally:
@@ -72,7 +72,7 @@ def step(dropout: float, cache: str) -> tuple[dict, dict[str, torch.Tensor]]:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_cached_is_uncached_and_the_host_never_waits(dropout):
+def test_the_cache_changes_nothing_and_the_host_never_waits(dropout):
     plain, plain_gradients = step(dropout, "never")
     cached, cached_gradients = step(dropout, "always")
     for name in ("head_mlm", "late_mlm", "contrastive"):

@@ -45,7 +45,7 @@ FAST = {**small.OPTIMISER, "learning_rate": 1e-2}
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory):
+def inputs(tmp_path_factory):
     return small.make(tmp_path_factory.mktemp("small"))
 
 
@@ -55,16 +55,16 @@ def plain(tmp_path_factory):
     return small.make(tmp_path_factory.mktemp("plain"), dropout=0.0)
 
 
-def run(given, out: Path, machine: dict | None = None, **fields):
+def run(inputs, out: Path, machine: dict | None = None, **fields):
     """The training in this process; returns its metrics."""
-    return pretrain(IctConfig(**{**ICT, **fields}), given, out, machine=machine)
+    return pretrain(IctConfig(**{**ICT, **fields}), inputs, out, machine=machine)
 
 
-def launched(given, out: Path, ranks: int, progress=silent, minutes: float = 60, **fields):
+def launch(inputs, out: Path, ranks: int, progress=silent, minutes: float = 60, **fields):
     machine = make_machine(**{**MACHINE, "ranks": ranks, "checkpoint_minutes": minutes})
     out.mkdir(exist_ok=True)
     work = Work(out, out.with_suffix(".checkpoints"), machine, progress)
-    tokens, start = given
+    tokens, start = inputs
     return ict(IctConfig(**{**ICT, **fields}), tokens, start, work)
 
 
@@ -85,9 +85,9 @@ def assert_same_bytes(a: Path, b: Path) -> None:
         assert (a / name).read_bytes() == (b / name).read_bytes()
 
 
-def test_learns_and_loads_as_a_plain_model(given, tmp_path):
+def test_learns_and_loads_as_a_plain_model(inputs, tmp_path):
     metrics = run(
-        given, tmp_path / "out", {"gradient_cache_chunk": 32}, budget="150 steps", projection=32, optimiser=FAST
+        inputs, tmp_path / "out", {"gradient_cache_chunk": 32}, budget="150 steps", projection=32, optimiser=FAST
     )
     loss = history(tmp_path / "out")["ict"]
     assert loss[:5].mean() == pytest.approx(math.log(16), rel=0.05)
@@ -95,24 +95,24 @@ def test_learns_and_loads_as_a_plain_model(given, tmp_path):
     assert metrics["ict_last"] == pytest.approx(loss[-15:].mean())
     lm = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
     AutoModel.from_pretrained(tmp_path / "out", add_pooling_layer=False)
-    before, after = load_file(given[1] / "model.safetensors"), lm.state_dict()
+    before, after = load_file(inputs[1] / "model.safetensors"), lm.state_dict()
     assert set(before) == set(load_file(tmp_path / "out" / "model.safetensors"))  # no projection
     assert not (tmp_path / "out" / "head.safetensors").exists()
-    for name in before:  # the prediction head is kept, all else has moved
+    for name in before:  # the prediction head is kept, all other weights have changed
         assert torch.equal(before[name], after[name]) == name.startswith("cls."), name
 
 
-def test_every_passage_is_accounted_for(given, tmp_path):
-    metrics = run(given, tmp_path / "out", budget="2 epochs")
-    found = usable(Tokens.open(given[0]).passages, 3, 30)
+def test_every_passage_is_accounted_for(inputs, tmp_path):
+    metrics = run(inputs, tmp_path / "out", budget="2 epochs")
+    passages = usable(Tokens.open(inputs[0]).passages, 3, 30)
     assert metrics["passages"] == 60
-    assert metrics["passages_one_sentence"] == found.one_sentence > 0
-    assert metrics["passages_without_segment"] == found.no_segment
-    assert metrics["updates"] == 2 * (len(found.row_P) // 16)
+    assert metrics["passages_one_sentence"] == passages.one_sentence > 0
+    assert metrics["passages_without_segment"] == passages.no_segment
+    assert metrics["updates"] == 2 * (len(passages.row_P) // 16)
 
 
 def padded(lm, projection, ids: list[list[int]]) -> torch.Tensor:
-    """Vectors by the library's own model."""
+    """Vectors by the model of Hugging Face."""
     longest = max(len(row) for row in ids)
     padded_BL = torch.tensor([row + [0] * (longest - len(row)) for row in ids])
     mask_BL = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in ids])
@@ -121,7 +121,7 @@ def padded(lm, projection, ids: list[list[int]]) -> torch.Tensor:
 
 @pytest.mark.parametrize("chunk", [1, 5, 32])
 @pytest.mark.parametrize("cache", ["always", "never"])
-def test_loss_and_gradient_are_those_of_plain_padded_code(plain, chunk, cache, monkeypatch):
+def test_loss_and_gradient_equal_those_of_plain_padded_code(plain, chunk, cache, monkeypatch):
     monkeypatch.setattr(step, "SCORED_AT_ONCE", 6)
     data = Tokens.open(plain[0])
     at_T, length_S = pairs(data.passages, usable(data.passages, 3, 30).row_P[:16], 3, 14, 30, 0.9, 0, 0)
@@ -129,7 +129,7 @@ def test_loss_and_gradient_are_those_of_plain_padded_code(plain, chunk, cache, m
     torch.manual_seed(0)
     projection = nn.Linear(32, 8, bias=False)
     module = bert.with_new_head(plain[1], 0, 0)
-    with torch.no_grad():  # new weights make all vectors much alike, and gradients mere rounding
+    with torch.no_grad():  # with new weights all vectors are similar, and gradients are mostly rounding error
         for weights in module.parameters():
             weights.mul_(5 if weights.ndim > 1 else 1)
     module["projection"] = projection
@@ -159,7 +159,8 @@ def test_loss_and_gradient_are_those_of_plain_padded_code(plain, chunk, cache, m
     assert ours.keys() == theirs.keys()
     largest = max(float(x.abs().max()) for x in theirs.values())
     for name, gradient in theirs.items():
-        torch.testing.assert_close(ours[name], gradient, rtol=1e-3, atol=1e-4 * largest)  # float32 came to 4e-5
+        # float32 differs by up to 4e-5.
+        torch.testing.assert_close(ours[name], gradient, rtol=1e-3, atol=1e-4 * largest)
 
 
 @pytest.mark.parametrize("chunk", [1, 5])
@@ -169,21 +170,21 @@ def test_the_cache_changes_nothing_without_dropout(plain, tmp_path, chunk):
     assert_same(tmp_path / "plain", tmp_path / "cached")
 
 
-def test_the_cache_changes_no_byte_with_dropout(given, tmp_path):
+def test_the_cache_changes_no_byte_with_dropout(inputs, tmp_path):
     for cache in ("never", "always"):
-        run(given, tmp_path / cache, machine={"gradient_cache": cache})
+        run(inputs, tmp_path / cache, machine={"gradient_cache": cache})
     assert_same_bytes(tmp_path / "never", tmp_path / "always")
 
 
 @pytest.mark.parametrize("ranks", [2])
-def test_ranks_are_one_training_with_dropout_on(given, tmp_path, ranks):
-    run(given, tmp_path / "one", budget="20 steps")
-    launched(given, tmp_path / "many", ranks, budget="20 steps")
+def test_ranks_are_one_training_with_dropout_on(inputs, tmp_path, ranks):
+    run(inputs, tmp_path / "one", budget="20 steps")
+    launch(inputs, tmp_path / "many", ranks, budget="20 steps")
     assert_same(tmp_path / "one", tmp_path / "many")
 
 
-def test_a_killed_training_resumes_to_the_same_bytes(given, tmp_path):
-    run(given, tmp_path / "whole", budget="30 steps")
+def test_a_killed_training_resumes_to_the_same_bytes(inputs, tmp_path):
+    run(inputs, tmp_path / "whole", budget="30 steps")
     draw = random.Random(0)
 
     def kill(done, *_):
@@ -192,40 +193,40 @@ def test_a_killed_training_resumes_to_the_same_bytes(given, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        launched(given, tmp_path / "killed", 1, kill, minutes=0, budget="30 steps")
+        launch(inputs, tmp_path / "killed", 1, kill, minutes=0, budget="30 steps")
     assert not list((tmp_path / "killed").iterdir())
     first = []
-    launched(given, tmp_path / "killed", 1, lambda done, *_: first.append(done), budget="30 steps")
+    launch(inputs, tmp_path / "killed", 1, lambda done, *_: first.append(done), budget="30 steps")
     assert first[0] > 10
     assert_same_bytes(tmp_path / "whole", tmp_path / "killed")
 
 
-def test_the_start_passes_through_with_what_it_holds(given, tmp_path):
-    run(given, tmp_path / "out", budget=None)
-    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (given[1] / "model.safetensors").read_bytes()
+def test_without_training_the_start_is_copied(inputs, tmp_path):
+    run(inputs, tmp_path / "out", budget=None)
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (inputs[1] / "model.safetensors").read_bytes()
     assert not (tmp_path / "out" / "history.parquet").exists()
-    run(given, tmp_path / "ready", budget="3 steps")
-    run(given, tmp_path / "again", checkpoint=tmp_path / "ready")
+    run(inputs, tmp_path / "ready", budget="3 steps")
+    run(inputs, tmp_path / "again", checkpoint=tmp_path / "ready")
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
         tmp_path / "ready" / "model.safetensors"
     ).read_bytes()
 
 
-def test_condenser_and_cocondenser_let_a_model_through(given, tmp_path):
-    """So are the papers' rows of BERT and ICT: fine-tuning starts from the start's weights."""
-    run(given, tmp_path / "ict", budget="3 steps")
+def test_condenser_and_cocondenser_without_a_budget_copy_the_model(inputs, tmp_path):
+    """The papers' rows of BERT and ICT are built this way: fine-tuning begins with the weights of the start."""
+    run(inputs, tmp_path / "ict", budget="3 steps")
     mlm = CondenserConfig(**{**small.CONDENSER, "objective": "mlm", "head_layers": 0, "budget": None})
-    pretrain(mlm, (given[0], tmp_path / "ict"), tmp_path / "condenser")
+    pretrain(mlm, (inputs[0], tmp_path / "ict"), tmp_path / "condenser")
     passes = CocondenserConfig(**{**small.COCONDENSER, "budget": None})
-    pretrain(passes, (given[0], tmp_path / "condenser"), tmp_path / "out")
+    pretrain(passes, (inputs[0], tmp_path / "condenser"), tmp_path / "out")
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (
         tmp_path / "ict" / "model.safetensors"
     ).read_bytes()
     assert not (tmp_path / "out" / "head.safetensors").exists()
 
 
-def test_what_cannot_train_is_known_before(given, tmp_path):
-    tokens, start = given
+def test_an_unfit_configuration_is_refused_before_training(inputs, tmp_path):
+    tokens, start = inputs
     check_ict(IctConfig(**ICT), tokens, start)
     short: dict[str, Any] = {"segment_min": 30, "segment_tokens": 32, "passage_tokens": 31}
     cases: list[tuple[dict[str, Any], str]] = [
@@ -240,7 +241,7 @@ def test_what_cannot_train_is_known_before(given, tmp_path):
         assert ("; take --set ict." in str(refused.value)) == (config.passage_tokens < 33)
         if config.passage_tokens < 33:
             with pytest.raises(InputError, match=message):
-                run(given, tmp_path / "out", **fields)
+                run(inputs, tmp_path / "out", **fields)
     check_ict(IctConfig(**{**ICT, "batch_passages": 4096, "budget": None}), tokens, start)
 
 
@@ -252,14 +253,14 @@ def test_a_collection_of_single_sentences_is_refused(tmp_path):
         check_ict(IctConfig(**ICT), tokens, start)
 
 
-def test_an_unfit_checkpoint_is_reported(given):
-    start = given[1]
+def test_an_unfit_checkpoint_is_reported(inputs):
+    start = inputs[1]
     assert missing(IctConfig(**{**ICT, "checkpoint": start})) == []
     (problem,) = missing(IctConfig(**{**ICT, "checkpoint": start, "passage_tokens": 33}))
     assert problem.startswith("ict.checkpoint: ict: inputs of 33 tokens")
 
 
-def test_fields_that_do_not_go_together():
+def test_incompatible_fields_are_refused():
     for fields, message in (
         ({"budget": "9 tokens"}, "steps or epochs are expected, not tokens"),
         ({"segment_tokens": 4}, "segment_tokens .4. is below segment_min .5."),

@@ -48,7 +48,7 @@ def test_whole_words_within_the_share_and_never_specials(text, step):
 
 @settings(deadline=None)
 @given(texts(), st.integers(0, 1000))
-def test_a_sequence_is_masked_alike_alone_and_among_others(text, step):
+def test_a_sequence_is_masked_the_same_alone_and_in_a_batch(text, step):
     ids, starts, lengths, rows = text
     together = mask(ids, starts, lengths, rows, 0.15, 7, step, SPECIALS)
     ends = np.cumsum(lengths)
@@ -67,7 +67,7 @@ def test_shares_are_15_80_10_10():
     assert abs(masked.mean() - 0.15) < 0.003
     kept, replaced = corrupted[masked] == ids[masked], corrupted[masked] == SPECIALS.mask
     assert abs(replaced.mean() - 0.8) < 0.01
-    assert abs(kept.mean() - (0.1 + 0.1 / 55)) < 0.01  # a random token is the true one now and then
+    assert abs(kept.mean() - (0.1 + 0.1 / 55)) < 0.01  # a random token is sometimes the true one
     other = corrupted[masked][~kept & ~replaced]
     counts = np.bincount(other, minlength=60)
     assert counts[:5].sum() == 0

@@ -28,7 +28,7 @@ class Golden:
         weights = self.part("weights.lm.")
         missing, unexpected = lm.load_state_dict(weights, strict=False)
         assert not unexpected
-        # What the file leaves out is tied to what it holds.
+        # A weight that the file lacks is tied to one that it has.
         assert all(lm.state_dict()[key].shape == lm.state_dict()[tied(key)].shape for key in missing)
         lm.tie_weights()
         head = bert.new_head(lm, self.facts["n_head_layers"])
@@ -39,7 +39,7 @@ class Golden:
         return {key.removeprefix(prefix): x for key, x in self.tensors.items() if key.startswith(prefix)}
 
     def batch(self, size: int) -> Batch:
-        """The inputs in chunks of `size`, each in order of length as the packing wants it."""
+        """The inputs in chunks of `size`, each in order of length, as packing requires."""
         ids, attention, labels = (self.tensors[f"inputs.{x}"] for x in ("input_ids", "attention_mask", "labels"))
         lengths, chunks = attention.sum(1).numpy(), []
         for number, rows in enumerate(np.split(np.argsort(lengths), range(size, len(lengths), size))):
@@ -103,16 +103,16 @@ def expected_gradients(golden: Golden, kind: str) -> dict[str, torch.Tensor]:
         key.replace("c_head.", "head.") if key.startswith("c_head.") else "lm." + key.removeprefix("lm."): x
         for key, x in golden.part(f"grads_{kind}.").items()
     }
-    own = {name for name, _ in golden.module.named_parameters()}
-    assert own <= renamed.keys()
-    return {name: renamed[name] for name in own}
+    names = {name for name, _ in golden.module.named_parameters()}
+    assert names <= renamed.keys()
+    return {name: renamed[name] for name in names}
 
 
 def states(golden: Golden, chunk: Chunk, skip_from: int) -> bert.States:
     return bert.backbone(golden.module["lm"], chunk, skip_from, lambda *_: None)
 
 
-def test_states_and_losses_are_the_authors(golden):
+def test_states_and_losses_equal_the_authors(golden):
     chunk = golden.batch(12).chunks[0]
     expected = golden.tensors["expected.late_cls"][chunk.row_B]
     torch.testing.assert_close(states(golden, chunk, 3).cls_BD, expected, rtol=1e-5, atol=1e-5)
@@ -124,7 +124,7 @@ def test_states_and_losses_are_the_authors(golden):
 
 @pytest.mark.parametrize("size", [1, 5, 8, 12])
 @pytest.mark.parametrize("cached", [True, False])
-def test_cocondenser_at_any_chunk_size_is_the_authors(golden, size, cached):
+def test_cocondenser_equals_the_authors_at_any_chunk_size(golden, size, cached):
     parts, gradients = golden.update(size, pairs=True, cached=cached)
     expected = golden.facts["expected"]
     assert float(parts["contrastive"]) == pytest.approx(expected["contrastive_loss"], rel=1e-5)
@@ -133,8 +133,8 @@ def test_cocondenser_at_any_chunk_size_is_the_authors(golden, size, cached):
     assert_gradients(gradients, expected_gradients(golden, "cocondenser"))
 
 
-def test_cache_replays_dropout(golden):
-    """With dropout on, cached and un-cached see the same network in both passes."""
+def test_the_cache_repeats_dropout(golden):
+    """With dropout, the cached and the uncached update use the same network in both passes."""
     golden.module.train()
     plain, plain_gradients = golden.update(5, pairs=True, cached=False)
     cached, cached_gradients = golden.update(5, pairs=True, cached=True)
@@ -144,7 +144,7 @@ def test_cache_replays_dropout(golden):
     assert float(golden.update(5, pairs=True, cached=True)[0]["contrastive"]) != float(cached["contrastive"])
 
 
-def test_states_are_hugging_faces_hidden_states(golden):
+def test_states_equal_hugging_faces_hidden_states(golden):
     chunk, lm = golden.batch(12).chunks[0], golden.module["lm"]
     ids, attention = (golden.tensors[f"inputs.{x}"][chunk.row_B] for x in ("input_ids", "attention_mask"))
     with torch.no_grad():

@@ -27,7 +27,7 @@ LENGTHS = np.array([9, 4, 17, 4, 30, 9, 12])
 
 
 @pytest.fixture(params=["bert", "roberta"])
-def given(request):
+def case(request):
     """(language model, a layer, batch of one chunk), in evaluation mode."""
     torch.manual_seed(0)
     shape = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -44,10 +44,10 @@ def given(request):
     return SimpleNamespace(lm=lm, head=bert.new_head(lm, 1).eval(), batch=batch, chunk=batch.chunks[0])
 
 
-def run(given, name: str) -> tuple[float, ...]:
+def run(case, name: str) -> tuple[float, ...]:
     seed = partial(seed_dropout, 7, 8, 9)
-    states = bert.backbone(given.lm, given.chunk, 1, seed)
-    losses = objective(name).losses(given.lm, given.head, states, given.chunk, given.batch, seed)
+    states = bert.backbone(case.lm, case.chunk, 1, seed)
+    losses = objective(name).losses(case.lm, case.head, states, case.chunk, case.batch, seed)
     sum(losses).backward()
     return tuple(float(loss.detach()) for loss in losses)
 
@@ -60,50 +60,49 @@ def sequences(chunk):
     return [tuple(x[a:b] for x in (chunk.ids_T, true_T, masked_T)) for a, b in pairwise(edges)]
 
 
-def test_mlm_is_hugging_faces(given):
-    (loss,) = run(given, "mlm")
+def test_mlm_equals_that_of_hugging_face(case):
+    (loss,) = run(case, "mlm")
     losses = []
-    for ids, true, masked in sequences(given.chunk):
+    for ids, true, masked in sequences(case.chunk):
         labels = torch.where(masked, true, -100)
-        losses.append(F.cross_entropy(given.lm(ids[None]).logits[0], labels, reduction="sum"))
-    assert loss == pytest.approx(float(sum(losses).detach()) / given.batch.masked, rel=1e-5)
+        losses.append(F.cross_entropy(case.lm(ids[None]).logits[0], labels, reduction="sum"))
+    assert loss == pytest.approx(float(sum(losses).detach()) / case.batch.masked, rel=1e-5)
 
 
-def test_retromae_is_the_plain_decoder(given):
-    """Every row by itself, with loops, as the paper's equations stand (section 3.3)."""
-    _, decoder = run(given, "retromae")
-    lm, layer = given.lm, given.head[0]
-    own, heads = layer.attention.self, layer.attention.self.num_attention_heads
+def test_retromae_equals_a_decoder_of_single_rows(case):
+    """Each row separately, with loops, as in the paper's equations (section 3.3)."""
+    _, decoder = run(case, "retromae")
+    lm, layer = case.lm, case.head[0]
+    attention, heads = layer.attention.self, layer.attention.self.num_attention_heads
     seed_dropout(7, 8, 9, bert.HEAD, 0)
-    masks = [
-        m for n, length in given.chunk.every.groups for m in retromae.visible(n, length, torch.device("cpu"))[:, 0]
-    ]
+    masks = [m for n, length in case.chunk.every.groups for m in retromae.visible(n, length, torch.device("cpu"))[:, 0]]
     total, count = 0.0, 0
-    for (ids, true, _), seen_LL in zip(sequences(given.chunk), masks, strict=True):
+    for (ids, true, _), seen_LL in zip(sequences(case.chunk), masks, strict=True):
         h = lm.base_model(ids[None]).last_hidden_state[0, 0]
         embeddings = lm.base_model.embeddings
         e_LD = embeddings(input_ids=true[None])[0]
         start = 1 if lm.config.model_type == "roberta" else 0
         p_LD = embeddings.position_embeddings.weight[start : start + len(true)]
-        told_LD = torch.cat([h[None], e_LD[1:]])
+        input_LD = torch.cat([h[None], e_LD[1:]])
         for i in range(1, len(true)):
-            asking = h + p_LD[i]
+            query_input = h + p_LD[i]
             visible = [j for j in range(len(true)) if seen_LL[i, j]]
             assert 0 in visible
             assert i not in visible
-            query, keys, values = own.query(asking), own.key(told_LD[visible]), own.value(told_LD[visible])
+            seen_VD = input_LD[visible]
+            query, keys, values = attention.query(query_input), attention.key(seen_VD), attention.value(seen_VD)
             size = len(query) // heads
             context = []
             for x in range(heads):
                 part = slice(x * size, (x + 1) * size)
                 weights = (keys[:, part] @ query[part] / size**0.5).softmax(0)
                 context.append(weights @ values[:, part])
-            attended = layer.attention.output(torch.cat(context), asking)
+            attended = layer.attention.output(torch.cat(context), query_input)
             hidden = layer.output(layer.intermediate(attended), attended)
             logits = (lm.cls if hasattr(lm, "cls") else lm.lm_head)(hidden)
             total += float(F.cross_entropy(logits, true[i]).detach())
             count += 1
-    assert count == given.batch.tokens - given.batch.sequences
+    assert count == case.batch.tokens - case.batch.sequences
     assert decoder == pytest.approx(total / count, rel=1e-4)
 
 

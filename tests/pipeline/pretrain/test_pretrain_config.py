@@ -29,7 +29,7 @@ def test_a_budget_is_a_number_and_a_unit(budget: str, amount: Amount) -> None:
 
 @pytest.mark.parametrize("number", ["", "0", "-1", "inf", "-inf", "nan", "1e400", "many"])
 @pytest.mark.parametrize("unit", ["steps", "epochs", "tokens"])
-def test_a_number_that_is_no_budget(number: str, unit: str) -> None:
+def test_a_number_that_is_no_budget_is_refused(number: str, unit: str) -> None:
     with pytest.raises(ValueError, match="8 epochs"):
         read_budget(f"{number} {unit}")
 
@@ -48,7 +48,7 @@ def test_a_number_that_is_no_budget(number: str, unit: str) -> None:
         "8 s",
     ],
 )
-def test_a_budget_without_a_known_unit_or_with_part_of_a_step(budget: str) -> None:
+def test_a_budget_without_a_known_unit_or_with_part_of_a_step_is_refused(budget: str) -> None:
     with pytest.raises(ValueError, match="8 epochs"):
         read_budget(budget)
 
@@ -62,7 +62,7 @@ def test_a_budget_without_a_known_unit_or_with_part_of_a_step(budget: str) -> No
         ("2_000 tokens", " 2000 tokens"),
     ],
 )
-def test_equal_budgets_enter_the_key_alike(one: str, other: str) -> None:
+def test_equal_budgets_give_the_same_key(one: str, other: str) -> None:
     configs = []
     for budget in (one, other):
         dag = nodes(resolve("tiny", [f"condenser.budget={budget}"]))

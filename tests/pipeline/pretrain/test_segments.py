@@ -10,12 +10,12 @@ PASSAGES = [[3, 5, 4], [12], [], [6, 2], [2, 2, 2], [9, 9, 9], [1, 30]]
 
 @pytest.fixture
 def texts() -> Ragged:
-    """Token i is i, so that a place in the text is what stands there."""
+    """Token i has the value i, so that each token shows its position."""
     lengths = [sum(passage) for passage in PASSAGES]
     starts = np.zeros(sum(lengths), bool)
     offsets = np.cumsum([0, *lengths])
     for offset, passage in zip(offsets[:-1], PASSAGES, strict=True):
-        # The first sentence's start goes without saying.
+        # The start of the first sentence is implied.
         starts[(offset + np.cumsum([0, *passage])[1:-1]).astype(int)] = True
     return Ragged(np.arange(sum(lengths)), offsets, np.ones_like(starts), starts)
 
@@ -25,20 +25,20 @@ def split(at_T: np.ndarray, length_S: np.ndarray) -> list[tuple[list[int], list[
     return list(zip(parts[::2], parts[1::2], strict=True))
 
 
-def test_sentences_of_what_is_read(texts):
-    found = sentences(texts, np.array([5, 0, 2]), 11)
-    assert found.passage_N.tolist() == [0, 0, 1, 1, 1]
-    assert found.length_N.tolist() == [9, 2, 3, 5, 3]
-    assert found.begin_N.tolist() == [38, 47, 0, 3, 8]
+def test_sentences_of_the_tokens_that_are_read(texts):
+    result = sentences(texts, np.array([5, 0, 2]), 11)
+    assert result.passage_N.tolist() == [0, 0, 1, 1, 1]
+    assert result.length_N.tolist() == [9, 2, 3, 5, 3]
+    assert result.begin_N.tolist() == [38, 47, 0, 3, 8]
 
 
 def test_passages_that_give_no_pair_are_counted(texts, monkeypatch):
     for at_once in (1 << 16, 2):
         monkeypatch.setattr("pipeline.pretrain.segments.AT_ONCE", at_once)
-        found = usable(texts, 3, 20)
-        assert found.row_P.tolist() == [0, 3, 5, 6]
-        assert (found.one_sentence, found.no_segment) == (2, 1)
-    assert usable(texts, 3, 9).row_P.tolist() == [0, 3, 6]  # what is read of 5 is one sentence
+        result = usable(texts, 3, 20)
+        assert result.row_P.tolist() == [0, 3, 5, 6]
+        assert (result.one_sentence, result.no_segment) == (2, 1)
+    assert usable(texts, 3, 9).row_P.tolist() == [0, 3, 6]  # only one sentence of passage 5 is read
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.9, 1.0])
@@ -47,8 +47,8 @@ def test_a_segment_is_a_sentence_of_its_passage(texts, probability):
     ends_P = np.minimum(texts.offsets[row_P + 1], texts.offsets[row_P] + limit)
     removed, drawn = [], set()
     for step in range(200):
-        found = split(*pairs(texts, row_P, 3, longest, limit, probability, 1, step))
-        for row, end, (segment, passage) in zip(row_P.tolist(), ends_P.tolist(), found, strict=True):
+        split_pairs = split(*pairs(texts, row_P, 3, longest, limit, probability, 1, step))
+        for row, end, (segment, passage) in zip(row_P.tolist(), ends_P.tolist(), split_pairs, strict=True):
             begin = int(texts.offsets[row])
             bounds = [*(begin + np.cumsum([0, *PASSAGES[row]])).tolist()]
             number = bounds.index(segment[0])
@@ -62,7 +62,15 @@ def test_a_segment_is_a_sentence_of_its_passage(texts, probability):
             removed.append(passage == rest)
             drawn.add((row, number))
     assert np.mean(removed) == pytest.approx(probability, abs=0.04)
-    assert drawn == {(0, 0), (0, 1), (0, 2), (3, 0), (5, 0), (5, 1), (6, 1)}  # of 5's third, two tokens are read
+    assert drawn == {
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (3, 0),
+        (5, 0),
+        (5, 1),
+        (6, 1),
+    }  # of passage 5's third, only 2 tokens are read
 
 
 def test_pairs_are_a_function_of_seed_step_and_passage(texts):

@@ -12,7 +12,7 @@ from pipeline.pretrain.spans import long_enough, long_passages, spans, spans_of_
     st.integers(0, 100),
     st.integers(0, 10**6),
 )
-def test_two_spans_that_never_overlap(lengths, span_min, span_max, seed, step):
+def test_two_spans_never_overlap(lengths, span_min, span_max, seed, step):
     length_D = np.array(lengths)
     begin_D = np.cumsum(length_D) - length_D
     begin_S, length_S = spans(begin_D, length_D, np.arange(len(lengths)), span_min, span_max, seed, step)
@@ -31,15 +31,15 @@ def test_equal_lengths_where_the_shortest_is_the_longest():
     assert length_S.tolist() == [20, 20, 35, 35, 128, 128]
 
 
-def test_random_lengths_say_nothing_about_each_other():
+def test_random_lengths_are_independent():
     D = 20_000
     _, length_S = spans(np.zeros(D, int), np.full(D, 100), np.arange(D), 6, 20, 5, 6)
     assert set(length_S.tolist()) == set(range(6, 21))
     assert abs(np.corrcoef(length_S[0::2], length_S[1::2])[0, 1]) < 0.02
 
 
-def test_gap_and_place_are_uniform():
-    """A document of 10 tokens with spans of 3: gaps of 0 to 4, and every place that a gap leaves."""
+def test_gap_and_position_are_uniform():
+    """A document of 10 tokens with spans of 3: gaps of 0 to 4, and every position that a gap allows."""
     D = 20_000
     begin_S, length_S = spans(np.zeros(D, int), np.full(D, 10), np.arange(D), 3, 3, 5, 6)
     gap = begin_S[1::2] - begin_S[0::2] - 3

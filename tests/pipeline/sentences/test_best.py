@@ -25,8 +25,8 @@ class Killed(Exception):
     pass
 
 
-def interrupted(work: Callable[..., Work], run: Callable[[Work], object], at: int, left: int) -> Work:
-    """What is given to a training that was killed at update `at` and whose newest checkpoint is of update `left`."""
+def interrupted(work: Callable[..., Work], train_with: Callable[[Work], object], at: int, left: int) -> Work:
+    """The work of a training that was killed at update `at`; its newest checkpoint is of update `left`."""
 
     def kill(done: int, total: int | None, unit: str, numbers: object = None) -> None:
         if done == at:
@@ -34,82 +34,86 @@ def interrupted(work: Callable[..., Work], run: Callable[[Work], object], at: in
 
     first = work("killed", progress=kill, checkpoint_minutes=0)
     with pytest.raises(Killed):
-        run(first)
+        train_with(first)
     for folder in saved_steps(first.checkpoints):
         if int(folder.name.removeprefix("step-")) > left:
             shutil.rmtree(folder)
     return Work(first.out, first.checkpoints, first.machine, silent)
 
 
-def seen_by(monkeypatch: pytest.MonkeyPatch, figures: list[float]) -> list[dict[str, np.ndarray]]:
+def record_weights(monkeypatch: pytest.MonkeyPatch, figures: list[float]) -> list[dict[str, np.ndarray]]:
     """The weights at each measuring, whose figure is the next of `figures`."""
-    seen: list[dict[str, np.ndarray]] = []
-    given = iter(figures)
+    measured: list[dict[str, np.ndarray]] = []
+    remaining = iter(figures)
 
     def figure(module) -> float:
-        seen.append({name: x.detach().numpy().copy() for name, x in module.state_dict().items()})
-        return next(given)
+        measured.append({name: x.detach().numpy().copy() for name, x in module.state_dict().items()})
+        return next(remaining)
 
     monkeypatch.setattr(Validator, "measure", lambda self: figure(self._towers.trained))
     init = Validation.__init__
 
-    def begun(self, trained, name, measure, folder) -> None:
+    def init_with_figure(self, trained, name, measure, folder) -> None:
         init(self, trained, name, lambda: figure(trained), folder)
 
-    monkeypatch.setattr(Validation, "__init__", begun)
-    return seen
+    monkeypatch.setattr(Validation, "__init__", init_with_figure)
+    return measured
 
 
-def same(found: dict[str, np.ndarray], kept: dict[str, np.ndarray]) -> None:
-    assert all(np.array_equal(x, kept[f"0.model.{name}"]) for name, x in found.items())
+def assert_same_weights(saved: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert all(np.array_equal(x, expected[f"0.model.{name}"]) for name, x in saved.items())
 
 
-def test_finetuning_forgets_an_epoch_that_was_undone(world, work, inline, monkeypatch) -> None:
-    """Epochs of 4 updates. The second one is the best, is undone, and is worse than the first when it is done again."""
-    seen = seen_by(monkeypatch, [0.5, 0.9, 0.4, 0.3, 0.1])
+def test_finetuning_forgets_an_epoch_that_was_lost(world, work, inline, monkeypatch) -> None:
+    """Epochs of 4 updates. The second is the best, is lost, and is worse than the first when trained again."""
+    seen = record_weights(monkeypatch, [0.5, 0.9, 0.4, 0.3, 0.1])
     fields = {"epochs": 4, "validation": ValidationConfig(questions=12, candidates=10, keep="best")}
-    again = interrupted(work, lambda given: train(world, given, **fields), at=9, left=7)
+    again = interrupted(work, lambda first: train(world, first, **fields), at=9, left=7)
     metrics, out = train(world, again, **fields)
     assert (metrics["dev_RR@10"], metrics["dev_epoch"]) == (0.5, 1)
-    same(load_file(out / "model.safetensors"), seen[0])
+    assert_same_weights(load_file(out / "model.safetensors"), seen[0])
 
 
 def test_an_epoch_after_the_checkpoint_of_its_end_is_measured_again(world, work, inline, monkeypatch) -> None:
     """The checkpoint after 8 updates is written before they are measured."""
-    seen = seen_by(monkeypatch, [0.5, 0.9, 0.4, 0.6, 0.1])
+    seen = record_weights(monkeypatch, [0.5, 0.9, 0.4, 0.6, 0.1])
     fields = {"epochs": 4, "validation": ValidationConfig(questions=12, candidates=10, keep="best")}
-    again = interrupted(work, lambda given: train(world, given, **fields), at=9, left=8)
+    again = interrupted(work, lambda first: train(world, first, **fields), at=9, left=8)
     metrics, out = train(world, again, **fields)
     assert (metrics["dev_RR@10"], metrics["dev_epoch"]) == (0.6, 3)
-    same(load_file(out / "model.safetensors"), seen[3])
+    assert_same_weights(load_file(out / "model.safetensors"), seen[3])
     assert [path.name for path in again.checkpoints.glob("best-*")] == ["best-12.safetensors"]
 
 
-def test_a_sentence_task_forgets_an_epoch_that_was_undone(pair_start, tmp_path, work, inline, monkeypatch) -> None:
+def test_a_sentence_task_forgets_an_epoch_that_was_lost(pair_start, tmp_path, work, inline, monkeypatch) -> None:
     """Epochs of 15 updates."""
     table, start = work("table"), work("start")
     sentence_table(scored(tmp_path), table)
     sentence_model(
         SentenceModelConfig(checkpoint=pair_start, pretrained=None, revision="main", tokenizer=None), ENCODER, start
     )
-    seen = seen_by(monkeypatch, [0.5, 0.9, 0.4, 0.3])
+    seen = record_weights(monkeypatch, [0.5, 0.9, 0.4, 0.3])
     config, training = TuneConfig(epochs=3, max_rows=None), TRAINING.model_copy(update={"keep": "best"})
-    again = interrupted(work, lambda to: tune(config, training, ENCODER, table.out, start.out, to), at=31, left=29)
-    metrics = tune(config, training, ENCODER, table.out, start.out, again)
+
+    def train_with(on: Work):
+        return tune(config, training, ENCODER, table.out, start.out, on)
+
+    again = interrupted(work, train_with, at=31, left=29)
+    metrics = train_with(again)
     assert metrics["epoch"] == 1
-    same(load_file(again.out / "model.safetensors"), seen[0])
+    assert_same_weights(load_file(again.out / "model.safetensors"), seen[0])
 
 
 def test_a_kill_while_the_log_is_written_leaves_it_whole(tmp_path, monkeypatch) -> None:
     module = torch.nn.Linear(1, 1)
     BestWeights(module, "AP", tmp_path).add(1, 4, 0.5)
     (tmp_path / "step-6").mkdir()
-    begun = BestWeights(module, "AP", tmp_path)
+    best = BestWeights(module, "AP", tmp_path)
 
-    def killed(descriptor: int) -> None:
+    def kill(descriptor: int) -> None:
         raise Killed
 
-    monkeypatch.setattr("os.fsync", killed)
+    monkeypatch.setattr("os.fsync", kill)
     with pytest.raises(Killed):
-        begun.add(2, 8, 0.1)
+        best.add(2, 8, 0.1)
     assert BestWeights(module, "AP", tmp_path).rows == [{"epoch": 1, "step": 4, "AP": 0.5}]

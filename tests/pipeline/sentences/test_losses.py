@@ -11,13 +11,13 @@ from torch import nn
 from pipeline.sentences import kinds, measures
 
 
-def test_scored_is_the_squared_difference_of_cosine_and_score() -> None:
+def test_the_loss_of_scored_pairs_is_the_squared_difference_of_cosine_and_score() -> None:
     vectors = torch.tensor([[1.0, 0.0], [3.0, 4.0], [0.0, 2.0], [4.0, 3.0]])  # cosines 0 and 24/25
     value = kinds.cosine_loss(vectors, torch.tensor([0.5, 1.0]))
     assert value.item() == pytest.approx((0.5**2 + (24 / 25 - 1) ** 2) / 2)
 
 
-def test_labelled_is_cross_entropy_of_u_v_and_their_difference() -> None:
+def test_the_loss_of_labelled_pairs_is_the_cross_entropy_of_u_v_and_their_difference() -> None:
     vectors = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
     assert kinds.features(vectors).tolist() == [[1.0, -1.0, 0.5, 2.0, 0.5, 3.0]]
     classifier = nn.Linear(6, 3)
@@ -30,28 +30,28 @@ def test_labelled_is_cross_entropy_of_u_v_and_their_difference() -> None:
     assert kinds.label_loss(vectors, torch.tensor([1]), classifier).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_in_triplets_the_negative_must_be_farther_by_the_margin() -> None:
+def test_the_negative_of_a_triplet_must_be_farther_by_the_margin() -> None:
     anchor, positive, negative = [[0.0, 0.0], [0.0, 0.0]], [[3.0, 4.0], [1.0, 0.0]], [[0.0, 5.5], [0.0, 9.0]]
     vectors = torch.tensor([*anchor, *positive, *negative])  # distances 5 and 5.5; 1 and 9
     assert kinds.triplet_loss(vectors, 1.0).item() == pytest.approx((5 - 5.5 + 1) / 2, abs=1e-5)
     assert kinds.triplet_loss(vectors, 0.25).item() == 0.0
 
 
-def test_spearman_is_scipys_and_its_interval_holds_it() -> None:
+def test_spearman_equals_scipys_and_is_within_its_interval() -> None:
     rng = np.random.default_rng(0)
     score = rng.integers(0, 6, 200) / 5  # with ties, as STS-b has
     cosines = np.stack([score + rng.normal(0, 0.3, 200) for _ in range(2)])
-    found = measures.spearman(cosines, score, 400, 1)
+    result = measures.spearman(cosines, score, 400, 1)
     each = [stats.spearmanr(one, score).statistic for one in cosines]
-    assert found.mean == pytest.approx(np.mean(each), abs=1e-6)
-    assert found.low < found.mean < found.high
-    assert found == measures.spearman(cosines, score, 400, 1)
+    assert result.mean == pytest.approx(np.mean(each), abs=1e-6)
+    assert result.low < result.mean < result.high
+    assert result == measures.spearman(cosines, score, 400, 1)
     theirs = stats.bootstrap(
         (cosines[0], score), lambda x, y: stats.spearmanr(x, y).statistic, n_resamples=400, paired=True,
         vectorized=False, method="percentile", rng=np.random.default_rng(5),
     ).confidence_interval  # fmt: skip
-    mine = measures.spearman(cosines[:1], score, 400, 1)
-    assert (mine.low, mine.high) == pytest.approx((theirs.low, theirs.high), abs=0.02)
+    ours = measures.spearman(cosines[:1], score, 400, 1)
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.02)
     assert measures.correlations(cosines[0], score) == {
         "spearman": pytest.approx(each[0], abs=1e-6),
         "pearson": pytest.approx(stats.pearsonr(cosines[0], score).statistic, abs=1e-6),
@@ -62,8 +62,8 @@ def test_equal_cosines_correlate_with_nothing() -> None:
     assert measures.correlations(np.ones(5), np.arange(5.0)) == {"spearman": None, "pearson": None}
 
 
-def test_accuracy() -> None:
+def test_accuracy_is_a_mean_with_its_interval() -> None:
     right = np.array([[True] * 75 + [False] * 25, [True] * 25 + [False] * 75])
-    found = measures.accuracy(right, 500, 1)
-    assert found.mean == 0.5
-    assert 0.35 < found.low < 0.5 < found.high < 0.65
+    result = measures.accuracy(right, 500, 1)
+    assert result.mean == 0.5
+    assert 0.35 < result.low < 0.5 < result.high < 0.65

@@ -1,4 +1,4 @@
-"""Tables of sentences: what is read, and what is refused with its place."""
+"""Reading tables of sentences: an error names the file and the line."""
 
 from collections import Counter
 
@@ -17,19 +17,19 @@ NLI = {"kind": "labelled", "dev": None, "layout": COMMA, "labels": LABELS, "left
 
 @pytest.fixture
 def read(tmp_path):
-    """read(text, of=NAMED, class_=ScoredConfig): the rows of a file of that text."""
+    """read(text, base=NAMED, class_=ScoredConfig): the rows of a file of that text."""
 
-    def call(text: str | bytes, of=NAMED, class_=ScoredConfig, counts=None, **fields):
+    def call(text: str | bytes, base=NAMED, class_=ScoredConfig, counts=None, **fields):
         path = tmp_path / "table.csv"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         paths = {"train": path, "dev": path, "test": path}
-        config = class_(**{**({} if class_ is LabelledConfig else paths), **of, **fields, "train": path})
+        config = class_(**{**({} if class_ is LabelledConfig else paths), **base, **fields, "train": path})
         return list(read_rows(config, "train", Counter() if counts is None else counts))
 
     return call
 
 
-def test_stsb_as_it_comes(read) -> None:
+def test_stsb_is_read_in_its_original_format(read) -> None:
     """Quotes that never close, CRLF, two columns of sources on some lines, blank lines."""
     text = (
         'main-forum\tdeft\t2014\t0001\t0.8\t"Then the captain was gone.\tThen the captain came back.\r\n'
@@ -44,7 +44,7 @@ def test_stsb_as_it_comes(read) -> None:
     ]
 
 
-def test_quoted_fields_hold_separators_and_lines(read) -> None:
+def test_quoted_fields_may_contain_separators_and_line_breaks(read) -> None:
     text = '\ufeffb,other,a,score\n"one, two",x,"he said ""no""",0\n"first\n\nthird",x,two,0.5\n'
     assert read(text) == [(2, 'he said "no"', "one, two", 0.0), (5, "two", "first\n\nthird", 0.5)]
 
@@ -77,12 +77,12 @@ def test_columns_by_number_under_a_header(read) -> None:
         ("", r"table\.csv: empty file"),
     ],
 )
-def test_what_is_wrong_is_reported_with_its_place(read, text, message) -> None:
+def test_an_error_is_reported_with_its_line(read, text, message) -> None:
     with pytest.raises(InputError, match=message):
         read(text)
 
 
-def test_labels(read) -> None:
+def test_labels_are_read_as_numbers(read) -> None:
     left_out: Counter[str] = Counter()
     text = "gold,a,b\nneutral,x,y\n-,x,y\n contradiction ,x,z\n"
     assert read(text, NLI, LabelledConfig, left_out) == [(2, "x", "y", 2), (4, "x", "z", 0)]
@@ -91,7 +91,7 @@ def test_labels(read) -> None:
         read("gold,a,b\nhidden,x,y\n", NLI, LabelledConfig)
 
 
-def test_triplets(read) -> None:
+def test_triplets_are_read(read) -> None:
     fields = {"kind": "triplets", "layout": COMMA, "anchor": 3, "positive": 1, "negative": 2}
     assert read("p,n,a\none,two,three\n", fields, TripletConfig) == [(2, "three", "one", "two")]
     assert read("p,n,a\none,two,three,\n", fields, TripletConfig) == [(2, "three", "one", "two")]
@@ -100,7 +100,7 @@ def test_triplets(read) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "class_", "fields", "message"),
+    ("base", "class_", "fields", "message"),
     [
         (STSB, ScoredConfig, {"score": "score"}, "layout.header is false"),
         (STSB, ScoredConfig, {"score": 6}, "must be different columns"),
@@ -110,9 +110,9 @@ def test_triplets(read) -> None:
         (NLI, LabelledConfig, {"left_out": ["neutral"]}, "duplicate label"),
     ],
 )
-def test_configurations_that_cannot_be_meant(read, of, class_, fields, message) -> None:
+def test_invalid_configurations_are_refused(read, base, class_, fields, message) -> None:
     with pytest.raises(ValidationError, match=message):
-        read("", of, class_, **fields)
+        read("", base, class_, **fields)
 
 
 def test_one_column_by_name_and_by_number_is_refused(read) -> None:

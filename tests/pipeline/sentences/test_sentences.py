@@ -1,4 +1,4 @@
-"""The stages of sentence tasks on made-up tables, with the world's model of 2 layers x 16."""
+"""The stages of sentence tasks on invented tables, with the world's model of 2 layers x 16."""
 
 import json
 import shutil
@@ -28,36 +28,38 @@ from pipeline.tokenization.tokenizer import read_tokenizer
 
 
 @dataclass(frozen=True)
-class Given:
+class Inputs:
     tables: dict[str, Path]
     start: Path
 
 
-def made(folder: Path) -> Work:
+def new_work(folder: Path) -> Work:
     folder.mkdir(parents=True)
     return Work(folder, folder.parent / f"{folder.name}-checkpoints", make_machine(), silent)
 
 
 def model(source: Path, folder: Path, encoder: SentenceEncoder = ENCODER, tokenizer: Path | None = None) -> Path:
     config = SentenceModelConfig(checkpoint=source, pretrained=None, revision="main", tokenizer=tokenizer)
-    sentence_model(config, encoder, made(folder))
+    sentence_model(config, encoder, new_work(folder))
     return folder
 
 
 @pytest.fixture(scope="module")
-def given(pair_start: Path, tmp_path_factory: pytest.TempPathFactory) -> Given:
+def inputs(pair_start: Path, tmp_path_factory: pytest.TempPathFactory) -> Inputs:
     folder = tmp_path_factory.mktemp("sentences")
     tables = {}
     for name, make in (("scored", scored), ("labelled", labelled), ("triplets", triplets)):
         tables[name] = folder / name
-        sentence_table(make(folder), made(tables[name]))
-    return Given(tables, model(pair_start, folder / "start"))
+        sentence_table(make(folder), new_work(tables[name]))
+    return Inputs(tables, model(pair_start, folder / "start"))
 
 
-def tuned(given: Given, kind: str, work: Work, epochs: int = 3, rows: int = 0, start: Path | None = None, **fields):
+def tune_model(
+    inputs: Inputs, kind: str, work: Work, epochs: int = 3, rows: int = 0, start: Path | None = None, **fields
+):
     training = TRAINING.model_copy(update=fields)
     config = TuneConfig(epochs=epochs, max_rows=rows or None)
-    return tune(config, training, ENCODER, given.tables[kind], start or given.start, work), work.out
+    return tune(config, training, ENCODER, inputs.tables[kind], start or inputs.start, work), work.out
 
 
 def same_files(one: Path, other: Path) -> None:
@@ -67,32 +69,32 @@ def same_files(one: Path, other: Path) -> None:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
-def test_a_folder_is_read_as_by_the_other_flows(tmp_path) -> None:
-    """Its model in a folder of its own, its question prefix by name."""
+def test_a_folder_is_read_as_the_other_flows_read_it(tmp_path) -> None:
+    """Its model is in a separate folder, its question prefix has a name."""
     folder = sentence(tmp_path / "given", ("Transformer", "Pooling"), prompts={"query": "query: ", "document": None})
     (folder / "0_Transformer").mkdir()
     for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
         (folder / name).rename(folder / "0_Transformer" / name)
     modules = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps([{**modules[0], "path": "0_Transformer"}, *modules[1:]]))
-    found = read_vector(model(folder, tmp_path / "made"))
-    assert (found.pooling, found.question_prefix, found.passage_prefix) == ("mean", "query: ", "")
+    vector = read_vector(model(folder, tmp_path / "made"))
+    assert (vector.pooling, vector.question_prefix, vector.passage_prefix) == ("mean", "query: ", "")
 
 
 def test_a_table_is_written_and_counted(tmp_path) -> None:
     config = scored(tmp_path, train=3, others=2)
     test = config.test.read_text().splitlines()
     config.test.write_text("\n".join([*test, config.train.read_text().splitlines()[1]]) + "\n")
-    metrics = sentence_table(config, made(tmp_path / "table"))
+    metrics = sentence_table(config, new_work(tmp_path / "table"))
     assert metrics == {
         "kind": "scored", "train": 3, "dev": 2, "dev_in_train": 0, "test": 3, "test_in_train": 1
     }  # fmt: skip
     assert json.loads((tmp_path / "table" / "table.json").read_text()) == metrics
-    found = pq.read_table(tmp_path / "table" / "test.parquet")
-    assert found.schema.names == ["line", "sentence1", "sentence2", "score"]
-    assert found["line"].to_pylist() == [1, 2, 3]
+    rows = pq.read_table(tmp_path / "table" / "test.parquet")
+    assert rows.schema.names == ["line", "sentence1", "sentence2", "score"]
+    assert rows["line"].to_pylist() == [1, 2, 3]
     lines = config.test.read_text().splitlines()
-    assert found["score"].to_pylist() == [float(line.split("\t")[4]) / 5 for line in lines]
+    assert rows["score"].to_pylist() == [float(line.split("\t")[4]) / 5 for line in lines]
 
 
 def test_a_table_that_cannot_be_measured_is_refused(tmp_path) -> None:
@@ -100,15 +102,15 @@ def test_a_table_that_cannot_be_measured_is_refused(tmp_path) -> None:
     line = config.dev.read_text().splitlines()[0]
     config.dev.write_text(f"{line}\n{line}\n")
     with pytest.raises(InputError, match=r"sts-dev\.csv: all scores are equal"):
-        sentence_table(config, made(tmp_path / "one"))
+        sentence_table(config, new_work(tmp_path / "one"))
     config.dev.write_text("\n\n")
     with pytest.raises(InputError, match=r"sts-dev\.csv: no rows"):
-        sentence_table(config, made(tmp_path / "two"))
+        sentence_table(config, new_work(tmp_path / "two"))
 
 
-def test_training_on_scored_pairs_improves_spearman(given, work, inline) -> None:
-    before, untrained = tuned(given, "scored", work("before"), epochs=0)
-    after, out = tuned(given, "scored", work("after"), epochs=5)
+def test_training_on_scored_pairs_improves_spearman(inputs, work, inline) -> None:
+    before, untrained = tune_model(inputs, "scored", work("before"), epochs=0)
+    after, out = tune_model(inputs, "scored", work("after"), epochs=5)
     assert before["updates"] == before["epoch"] == 0
     assert not (untrained / "history.parquet").exists()
     assert (after["rows"], after["updates"], after["epoch"]) == (120, 75, 5)
@@ -120,79 +122,79 @@ def test_training_on_scored_pairs_improves_spearman(given, work, inline) -> None
     assert pq.read_table(out / "validation.parquet")["epoch"].to_pylist() == [*range(1, 6)]
 
 
-def test_cosines_are_those_of_sentence_transformers(given, work, inline) -> None:
+def test_cosines_equal_those_of_sentence_transformers(inputs, work, inline) -> None:
     from sentence_transformers import SentenceTransformer, util
 
-    _, out = tuned(given, "scored", work(), epochs=1)
+    _, out = tune_model(inputs, "scored", work(), epochs=1)
     theirs = SentenceTransformer(str(out), device="cpu")
-    rows = pq.read_table(given.tables["scored"] / "test.parquet")
+    rows = pq.read_table(inputs.tables["scored"] / "test.parquet")
     first, second = (theirs.encode(rows[name].to_pylist()) for name in ("sentence1", "sentence2"))
-    found = pq.read_table(out / "predictions.parquet", filters=[("split", "==", "test")])["cosine"].to_numpy()
-    np.testing.assert_allclose(found, util.pairwise_cos_sim(first, second).numpy(), atol=1e-5)
+    cosines = pq.read_table(out / "predictions.parquet", filters=[("split", "==", "test")])["cosine"].to_numpy()
+    np.testing.assert_allclose(cosines, util.pairwise_cos_sim(first, second).numpy(), atol=1e-5)
 
 
-def test_labels_are_learnt_and_the_model_continues_with_pairs(given, work, inline) -> None:
+def test_labels_are_learnt_and_the_model_continues_with_pairs(inputs, work, inline) -> None:
     quick = TRAINING.optimiser.model_copy(update={"learning_rate": 1e-2})
-    metrics, out = tuned(given, "labelled", work("nli"), epochs=8, optimiser=quick)
+    metrics, out = tune_model(inputs, "labelled", work("nli"), epochs=8, optimiser=quick)
     assert metrics["dev_accuracy"] > 0.6  # a third by chance
     assert "test_accuracy" not in metrics
     assert load_file(out / "classifier.safetensors")["weight"].shape == (3, 48)
-    further, _ = tuned(given, "scored", work("sts"), epochs=1, start=out)
-    alone, _ = tuned(given, "scored", work("alone"), epochs=1)
+    further, _ = tune_model(inputs, "scored", work("sts"), epochs=1, start=out)
+    alone, _ = tune_model(inputs, "scored", work("alone"), epochs=1)
     assert further["test_spearman"] != alone["test_spearman"]
 
 
-def test_triplets_are_learnt(given, work, inline) -> None:
-    before, _ = tuned(given, "triplets", work("before"), epochs=0)
-    after, out = tuned(given, "triplets", work("after"), epochs=3)
+def test_triplets_are_learnt(inputs, work, inline) -> None:
+    before, _ = tune_model(inputs, "triplets", work("before"), epochs=0)
+    after, out = tune_model(inputs, "triplets", work("after"), epochs=3)
     assert after["test_accuracy"] > before["test_accuracy"] + 0.2
-    found = pq.read_table(out / "predictions.parquet", filters=[("split", "==", "test")]).to_pandas()
-    assert (found.positive < found.negative).mean() == pytest.approx(after["test_accuracy"])
+    predicted = pq.read_table(out / "predictions.parquet", filters=[("split", "==", "test")]).to_pandas()
+    assert (predicted.positive < predicted.negative).mean() == pytest.approx(after["test_accuracy"])
 
 
-def test_smaller_sets_lie_within_larger_ones_and_too_large_ones_are_refused(given, work, inline) -> None:
+def test_smaller_sets_are_parts_of_larger_ones_and_too_large_ones_are_refused(inputs, work, inline) -> None:
     rows = pa.table({"line": range(100)})
     sets = [{*subset(rows, number, 1)["line"].to_pylist()} for number in (10, 40, None)]
     assert [len(one) for one in sets] == [10, 40, 100]
     assert sets[0] < sets[1] < sets[2]
     assert subset(rows, 10, 2)["line"].to_pylist() != sorted(sets[0])
-    assert tuned(given, "scored", work("few"), epochs=1, rows=10)[0]["rows"] == 10
+    assert tune_model(inputs, "scored", work("few"), epochs=1, rows=10)[0]["rows"] == 10
     with pytest.raises(InputError, match="121 training rows requested, but the table has 120"):
-        tuned(given, "scored", work("many"), rows=121)
+        tune_model(inputs, "scored", work("many"), rows=121)
 
 
-def test_the_best_epoch_is_kept(given, work, inline) -> None:
-    metrics, out = tuned(given, "scored", work(), epochs=5, keep="best")
+def test_the_best_epoch_is_kept(inputs, work, inline) -> None:
+    metrics, out = tune_model(inputs, "scored", work(), epochs=5, keep="best")
     validated = pq.read_table(out / "validation.parquet").to_pylist()
     best = max(validated, key=lambda row: (row["spearman"], -row["epoch"]))
-    assert best["epoch"] != 5  # else this shows nothing
+    assert best["epoch"] != 5  # otherwise this test shows nothing
     assert (metrics["epoch"], metrics["dev_spearman"]) == (best["epoch"], best["spearman"])
 
 
-class Cut(Exception):
+class Interrupted(Exception):
     pass
 
 
 @pytest.mark.parametrize("select", ["last", "best"])
-def test_a_training_that_was_cut_off_gives_the_same_bytes(given, work, inline, select) -> None:
+def test_an_interrupted_training_gives_the_same_bytes(inputs, work, inline, select) -> None:
     fields = {"keep": select, "dropout": 0.1, "epochs": 2}
-    whole = tuned(given, "scored", work("whole"), **fields)[1]
+    whole = tune_model(inputs, "scored", work("whole"), **fields)[1]
 
     def cut(done, total, unit, numbers=None) -> None:
         if done == 23:  # in the second epoch
-            raise Cut
+            raise Interrupted
 
     first = work("cut", progress=cut, checkpoint_minutes=0)
-    with pytest.raises(Cut):
-        tuned(given, "scored", first, **fields)
+    with pytest.raises(Interrupted):
+        tune_model(inputs, "scored", first, **fields)
     assert [folder.name for folder in saved_steps(first.checkpoints)] == ["step-21", "step-22"]
     again = Work(first.out, first.checkpoints, first.machine, silent)
-    same_files(tuned(given, "scored", again, **fields)[1], whole)
+    same_files(tune_model(inputs, "scored", again, **fields)[1], whole)
 
 
 @pytest.mark.slow
-def test_two_ranks_learn_as_one(given, work) -> None:
-    one, two = (tuned(given, "labelled", work(str(ranks), ranks=ranks), epochs=2) for ranks in (1, 2))
+def test_two_ranks_learn_as_one(inputs, work) -> None:
+    one, two = (tune_model(inputs, "labelled", work(str(ranks), ranks=ranks), epochs=2) for ranks in (1, 2))
     assert one[0]["tokens"] == two[0]["tokens"]
     for name in ("model.safetensors", "classifier.safetensors"):
         mine, theirs = load_file(one[1] / name), load_file(two[1] / name)
@@ -205,65 +207,65 @@ def test_a_model_keeps_its_pooling_by_default(pair_start, tmp_path) -> None:
     source = tmp_path / "source"
     shutil.copytree(pair_start, source)
     write_vector(source, 16, Vector("mean", normalise=True, question_prefix="w1 "))
-    own = read_vector(model(source, tmp_path / "own"))
-    assert (own.pooling, own.normalise, own.question_prefix) == ("mean", True, "w1 ")
-    told = ENCODER.model_copy(update={"pooling": "cls", "prefix": ""})
-    assert read_vector(model(source, tmp_path / "told", told)) == Vector("cls", normalise=True)
+    vector = read_vector(model(source, tmp_path / "own"))
+    assert (vector.pooling, vector.normalise, vector.question_prefix) == ("mean", True, "w1 ")
+    encoder = ENCODER.model_copy(update={"pooling": "cls", "prefix": ""})
+    assert read_vector(model(source, tmp_path / "told", encoder)) == Vector("cls", normalise=True)
     shutil.rmtree(source / "1_Pooling")
     (source / "modules.json").unlink()
     assert read_vector(model(source, tmp_path / "plain")).pooling == "cls"
 
 
-def test_a_prefix_comes_before_each_sentence(given, pair_start, tmp_path) -> None:
-    told = ENCODER.model_copy(update={"prefix": "w7 ", "tokens": 6})
-    sentences = SentenceTokenizer(model(pair_start, tmp_path / "model", told), told)
+def test_a_prefix_comes_before_each_sentence(inputs, pair_start, tmp_path) -> None:
+    encoder = ENCODER.model_copy(update={"prefix": "w7 ", "tokens": 6})
+    sentences = SentenceTokenizer(model(pair_start, tmp_path / "model", encoder), encoder)
     assert [row.tolist() for row in sentences.rows(["w1", "w1 w2 w3 w4"])] == [[2, 12, 6, 3], [2, 12, 6, 7, 8, 3]]
     with pytest.raises(InputError, match=r"encoder\.prefix: .* no room"):
-        SentenceTokenizer(tmp_path / "model", told.model_copy(update={"tokens": 3}))
+        SentenceTokenizer(tmp_path / "model", encoder.model_copy(update={"tokens": 3}))
 
 
-def test_roberta_with_bytes_is_read_too(tmp_path) -> None:
+def test_roberta_with_a_byte_level_tokenizer_is_read_too(tmp_path) -> None:
     start = model(make_roberta(tmp_path / "roberta", ["some text of a few words"]), tmp_path / "model")
     [row] = SentenceTokenizer(start, ENCODER).rows(["a few words"])
     assert (row[0], row[-1], len(row) <= 24) == (0, 2, True)
 
 
-def test_a_model_without_tokenizer_takes_the_given_one(pair_start, tmp_path) -> None:
+def test_a_model_without_tokenizer_uses_the_configured_one(pair_start, tmp_path) -> None:
     bare, vocabulary = tmp_path / "bare", tmp_path / "vocab.txt"
     shutil.copytree(pair_start, bare, ignore=shutil.ignore_patterns("tokenizer*", "vocab*"))
-    own = read_tokenizer(pair_start).get_vocab()
-    vocabulary.write_text("\n".join(sorted(own, key=own.__getitem__)) + "\n", "utf-8")
+    ids = read_tokenizer(pair_start).get_vocab()
+    vocabulary.write_text("\n".join(sorted(ids, key=ids.__getitem__)) + "\n", "utf-8")
     with pytest.raises(InputError, match="bare: no tokenizer: "):
         model(bare, tmp_path / "without")
     texts = ["Sorted LISTS of words", "words"]
-    wanted = SentenceTokenizer(model(pair_start, tmp_path / "own"), ENCODER).rows(texts)
-    for name, given in (("vocabulary", vocabulary), ("folder", pair_start)):
-        found = SentenceTokenizer(model(bare, tmp_path / name, tokenizer=given), ENCODER).rows(texts)
-        assert [row.tolist() for row in found] == [row.tolist() for row in wanted]
+    expected = SentenceTokenizer(model(pair_start, tmp_path / "own"), ENCODER).rows(texts)
+    for name, tokenizer in (("vocabulary", vocabulary), ("folder", pair_start)):
+        rows = SentenceTokenizer(model(bare, tmp_path / name, tokenizer=tokenizer), ENCODER).rows(texts)
+        assert [row.tolist() for row in rows] == [row.tolist() for row in expected]
     vocabulary.write_text("no\nvocabulary\n", "utf-8")
     config = SentenceModelConfig(checkpoint=bare, pretrained=None, revision="main", tokenizer=vocabulary)
-    [told] = missing(config)
-    assert told.startswith(f"models: {vocabulary}: no line [PAD]"), "before anything is trained"
-    found = SentenceTokenizer(model(pair_start, tmp_path / "its own", tokenizer=vocabulary), ENCODER).rows(texts)
-    assert [row.tolist() for row in found] == [row.tolist() for row in wanted], "a model's own tokenizer comes first"
+    [message] = missing(config)
+    assert message.startswith(f"models: {vocabulary}: no line [PAD]"), "before anything is trained"
+    rows = SentenceTokenizer(model(pair_start, tmp_path / "its own", tokenizer=vocabulary), ENCODER).rows(texts)
+    assert [row.tolist() for row in rows] == [row.tolist() for row in expected], "a model's own tokenizer comes first"
 
 
 def test_another_models_tokenizer_is_reported_before_the_run(pair_start, tmp_path) -> None:
     bare, vocabulary = tmp_path / "bare", tmp_path / "vocab.txt"
     shutil.copytree(pair_start, bare, ignore=shutil.ignore_patterns("tokenizer*", "vocab*"))
-    own = read_tokenizer(pair_start).get_vocab()
-    entries = sorted(own, key=own.__getitem__)
+    ids = read_tokenizer(pair_start).get_vocab()
+    entries = sorted(ids, key=ids.__getitem__)
 
-    def told(tokenizer: Path) -> list[str]:
+    def problems(tokenizer: Path) -> list[str]:
         return missing(SentenceModelConfig(checkpoint=bare, pretrained=None, revision="main", tokenizer=tokenizer))
 
     vocabulary.write_text("\n".join(entries) + "\n", "utf-8")
-    assert not told(vocabulary)
+    assert not problems(vocabulary)
     vocabulary.write_text("\n".join([*entries, "more"]) + "\n", "utf-8")
-    both = f"{len(own) + 1:,} entries, but the model {bare} has {len(own):,} token embeddings"
-    assert told(vocabulary) == [f"models: tokenizer {vocabulary}: {both}"]
-    [said] = told(bare)
-    assert said.startswith(f"models: {bare}: has no tokenizer"), "transformers would create one"
+    both = f"{len(ids) + 1:,} entries, but the model {bare} has {len(ids):,} token embeddings"
+    assert problems(vocabulary) == [f"models: tokenizer {vocabulary}: {both}"]
+    [message] = problems(bare)
+    assert message.startswith(f"models: {bare}: has no tokenizer"), "transformers would create one"
 
 
 def test_unfit_models_are_reported(pair_start, tmp_path) -> None:
@@ -278,14 +280,14 @@ def test_unfit_models_are_reported(pair_start, tmp_path) -> None:
         SentenceModelConfig(checkpoint=both, pretrained="bert-base-uncased", revision="main", tokenizer=None)
 
 
-def test_dev_chooses_the_epochs_and_repeats_are_averaged(given, work, inline) -> None:
+def test_dev_chooses_the_epochs_and_repeats_are_averaged(inputs, work, inline) -> None:
     trained: dict[str, tuple] = {}
     trainings = [Training(run="zero", model="A", size=0, epochs=0, repeat=1)]
-    trained["zero"] = tuned(given, "scored", work("zero"), epochs=0)
+    trained["zero"] = tune_model(inputs, "scored", work("zero"), epochs=0)
     for epochs in (1, 4):
         for repeat in (1, 2):
             name = f"{epochs}-{repeat}"
-            trained[name] = tuned(given, "scored", work(name), epochs=epochs, rows=32, seed=repeat)
+            trained[name] = tune_model(inputs, "scored", work(name), epochs=epochs, rows=32, seed=repeat)
             trainings.append(Training(run=name, model="A", size=32, epochs=epochs, repeat=repeat))
     config, ended = SummaryConfig(trainings=trainings, bootstrap_samples=200, seed=1), work("summary")
     summary(config, ended, **{name: out for name, (_, out) in trained.items()})

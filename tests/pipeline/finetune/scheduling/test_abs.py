@@ -64,7 +64,7 @@ def plain_beam(width, listed):
 
 
 def plain(scores, sizes, seed, epoch, search):
-    """The definition, one double loop after the other."""
+    """The definition as plain double loops."""
     batches = [batch.tolist() for batch in scheduling.random_batches(sizes, seed, epoch)]
     random = sum(h(scores, batch) for batch in batches)
     for k in range(len(batches)):
@@ -95,12 +95,12 @@ def similarities(kind, n, seed):
 
 @pytest.mark.parametrize("kind", ["ties", "duplicates", "negative", "clusters"])
 @pytest.mark.parametrize(("n", "batch", "seed"), [(24, 4, 0), (23, 5, 1), (22, 7, 2), (9, 9, 3), (12, 1, 4)])
-def test_greedy_is_the_plain_double_loop(kind, n, batch, seed):
+def test_greedy_equals_the_plain_double_loop(kind, n, batch, seed):
     scores = similarities(kind, n, seed)
     sizes = sizes_of(n, batch)
     expected, sums = plain(scores.astype(int).tolist(), sizes, seed, 3, plain_greedy)
-    found, hardness = drain(scheduling.schedule(dense(scores, NONE), sizes, seed, 3, scheduling.greedy))
-    assert found == expected
+    batches, hardness = drain(scheduling.schedule(dense(scores, NONE), sizes, seed, 3, scheduling.greedy))
+    assert batches == expected
     assert hardness == sums
     everything = lists(scores, np.ones_like(scores))
     assert drain(scheduling.schedule(everything, sizes, seed, 3, scheduling.greedy)) == (expected, sums)
@@ -109,18 +109,18 @@ def test_greedy_is_the_plain_double_loop(kind, n, batch, seed):
 @pytest.mark.parametrize("kind", ["ties", "clusters", "negative"])
 @pytest.mark.parametrize("method", ["greedy", "beam"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_over_lists_both_searches_are_the_plain_double_loop(kind, method, seed):
+def test_both_searches_over_lists_equal_the_plain_double_loop(kind, method, seed):
     scores = similarities(kind, 25, seed)
     keep = np.random.default_rng(seed).random((25, 25)) < 0.2
     np.fill_diagonal(keep, False)
     similarity, sizes = lists(scores, keep), sizes_of(25, 4)
-    # What is in no list stands one step of the grid below the least; all in whole steps here, so that sums are exact.
+    # A pair in no list is one grid step below the least value. All values are whole steps here, so sums are exact.
     steps = np.where(keep, similarity.grid.steps(scores), 0).tolist()
     improve = scheduling.greedy if method == "greedy" else scheduling.beam(3)
     expected, _ = plain(steps, sizes, seed, 0, plain_greedy if method == "greedy" else plain_beam(3, keep))
-    found, hardness = drain(scheduling.schedule(similarity, sizes, seed, 0, improve))
-    assert found == expected
-    assert hardness.scheduled == pytest.approx(hardness_of(similarity, found))
+    batches, hardness = drain(scheduling.schedule(similarity, sizes, seed, 0, improve))
+    assert batches == expected
+    assert hardness.scheduled == pytest.approx(hardness_of(similarity, batches))
 
 
 def test_beams_candidates_come_only_from_the_lists():
@@ -132,23 +132,23 @@ def test_beams_candidates_come_only_from_the_lists():
             return super().block(some, others)
 
     scores = similarities("clusters", 60, 0)
-    given = lists(scores, np.random.default_rng(0).random((60, 60)) < 0.03)
-    spy = Spy(given.columns, given.values, given.offsets, given.grid)
+    similarity = lists(scores, np.random.default_rng(0).random((60, 60)) < 0.03)
+    spy = Spy(similarity.columns, similarity.values, similarity.offsets, similarity.grid)
     batch, sums = np.arange(6), np.zeros(60, np.int64)
     for pair in batch:
-        columns, values = given.row(pair)
+        columns, values = similarity.row(pair)
         sums[columns] += values
     sums[batch] -= scheduling.HIDDEN
     assert scheduling.beam(50)(spy, sums, batch).tolist() != batch.tolist()
     leaving, entering = seen[0]
-    assert set(entering) == {int(c) for pair in batch for c in given.row(pair)[0]} - set(batch)
+    assert set(entering) == {int(c) for pair in batch for c in similarity.row(pair)[0]} - set(batch)
     assert set(leaving) == set(batch)
     assert 10 < len(entering) < 50
 
 
 @pytest.mark.parametrize("sizes", [sizes_of(61, 8), [3, 20, 1, 7, 30]])
 @pytest.mark.parametrize("kind", ["ties", "clusters", "negative", "equal", "hubs"])
-def test_each_pair_once_and_never_less_hard_than_random(kind, sizes):
+def test_each_pair_occurs_once_and_batches_are_at_least_as_hard_as_random_ones(kind, sizes):
     n = sum(sizes)
     if kind == "equal":
         scores = np.full((n, n), -3.0, np.float32)
@@ -158,11 +158,11 @@ def test_each_pair_once_and_never_less_hard_than_random(kind, sizes):
         scores = similarities(kind, n, 0)
     similarity = dense(scores, NONE)
     for seed in range(4):
-        found, hardness = drain(scheduling.schedule(similarity, sizes, seed, 0, scheduling.greedy))
-        assert sorted(pair for batch in found for pair in batch) == list(range(n))
-        assert [len(batch) for batch in found] == list(sizes)
+        batches, hardness = drain(scheduling.schedule(similarity, sizes, seed, 0, scheduling.greedy))
+        assert sorted(pair for batch in batches for pair in batch) == list(range(n))
+        assert [len(batch) for batch in batches] == list(sizes)
         random = hardness_of(similarity, scheduling.random_batches(sizes, seed, 0))
-        scheduled = hardness_of(similarity, found)
+        scheduled = hardness_of(similarity, batches)
         assert (scheduled, random) == hardness
         assert scheduled > random if kind == "clusters" else scheduled >= random
 
@@ -181,13 +181,13 @@ def test_a_search_that_makes_an_epoch_easier_falls_back_to_the_random_batches():
     assert hardness.scheduled >= hardness.random
 
 
-def test_batches_are_harder_than_random_ones_by_far_where_there_are_clusters():
+def test_batches_of_clustered_pairs_are_much_harder_than_random_ones():
     scores = similarities("clusters", 200, 0)
     _, hardness = drain(scheduling.schedule(dense(scores, NONE), [8] * 25, 0, 0, scheduling.greedy))
     assert hardness.scheduled > 1.5 * hardness.random > 0
 
 
-def test_a_judged_passage_is_no_reason_to_be_together():
+def test_a_shared_judged_passage_does_not_bring_questions_together():
     scores = np.zeros((8, 8), np.float32)
     scores[0, 5] = scores[5, 0] = 100  # the same passage: judged for both
 
@@ -199,7 +199,7 @@ def test_a_judged_passage_is_no_reason_to_be_together():
     assert [0, 5] not in batches([[0, 5], [5, 0]])
 
 
-def test_a_function_of_seed_and_epoch():
+def test_the_batches_are_a_function_of_seed_and_epoch():
     similarity = dense(similarities("clusters", 40, 0), NONE)
 
     def run(seed, epoch):
@@ -213,14 +213,14 @@ def test_a_function_of_seed_and_epoch():
 def test_batches_already_found_are_not_searched_again(known):
     scores, searched = similarities("clusters", 63, 5), []
 
-    def counted(*given):
-        searched.append(given)
-        return scheduling.greedy(*given)
+    def counted(*arguments):
+        searched.append(arguments)
+        return scheduling.greedy(*arguments)
 
     similarity, sizes = dense(scores, NONE), sizes_of(63, 6)
     expected = drain(scheduling.schedule(similarity, sizes, 0, 0, scheduling.greedy))
-    found = [np.array(batch) for batch in expected[0][:known]]
-    assert drain(scheduling.schedule(similarity, sizes, 0, 0, counted, found)) == expected
+    known_batches = [np.array(batch) for batch in expected[0][:known]]
+    assert drain(scheduling.schedule(similarity, sizes, 0, 0, counted, known_batches)) == expected
     assert len(searched) == len(sizes) - known
 
 

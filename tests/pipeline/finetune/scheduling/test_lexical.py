@@ -24,9 +24,9 @@ def score(question, passage, passages):
     mean = sum(map(len, passages)) / N
     total = 0.0
     for word in set(question.tolist()):
-        found = sum(word in other for other in passages)
+        containing = sum(word in other for other in passages)
         count = int((passage == word).sum())
-        idf = math.log(1 + (N - found + 0.5) / (found + 0.5))
+        idf = math.log(1 + (N - containing + 0.5) / (containing + 0.5))
         total += idf * count * (K1 + 1) / (count + K1 * (1 - B + B * len(passage) / mean))
     return total
 
@@ -37,12 +37,12 @@ def test_lists_hold_the_best_of_either_side(texts, depth, monkeypatch):
     questions, passages = texts
     all_NN = np.array([[score(q, p, passages) for p in passages] for q in questions])
     np.fill_diagonal(all_NN, 0)
-    wanted = set()
+    expected = set()
     for i in range(N):
-        wanted |= {(i, int(p)) for p in np.argsort(-all_NN[i], kind="stable")[:depth] if all_NN[i, p] > 0}
-        wanted |= {(int(q), i) for q in np.argsort(-all_NN[:, i], kind="stable")[:depth] if all_NN[q, i] > 0}
+        expected |= {(i, int(p)) for p in np.argsort(-all_NN[i], kind="stable")[:depth] if all_NN[i, p] > 0}
+        expected |= {(int(q), i) for q in np.argsort(-all_NN[:, i], kind="stable")[:depth] if all_NN[q, i] > 0}
     question_R, passage_R, score_R = bm25_lists(questions, passages, V, depth)
-    found = list(zip(question_R.tolist(), passage_R.tolist(), strict=True))
-    assert len(found) == len(set(found))
-    assert set(found) == wanted
+    pairs = list(zip(question_R.tolist(), passage_R.tolist(), strict=True))
+    assert len(pairs) == len(set(pairs))
+    assert set(pairs) == expected
     np.testing.assert_allclose(score_R, all_NN[question_R, passage_R], rtol=1e-5)

@@ -1,4 +1,4 @@
-"""The process that schedules batches: what it finds, what is kept, how its end is reported."""
+"""The process that schedules batches: its results, what it keeps, and how its failures are reported."""
 
 import json
 import os
@@ -52,30 +52,30 @@ def direct(similarity, job):
 
 
 def child():
-    """The scheduler's process: the newest, as tests before may have left theirs."""
+    """The scheduler's process: the newest, because earlier tests may have left theirs."""
     return max(psutil.Process().children(), key=psutil.Process.create_time)
 
 
-def test_the_batches_are_those_of_the_functions(folder):
+def test_the_process_gives_the_batches_of_the_functions(folder):
     questions, passages = vectors(N, 16)
     similarity = dense(questions @ passages.T, NONE)
-    found = collect(folder, JOB)
-    assert found == direct(similarity, JOB)
-    assert sorted(pair for batch in found for pair in batch) == list(range(N))
-    told = hardness(folder)
-    assert told["scheduled"] == schedules.hardness(similarity, found) > told["random"]
+    batches = collect(folder, JOB)
+    assert batches == direct(similarity, JOB)
+    assert sorted(pair for batch in batches for pair in batch) == list(range(N))
+    measured = hardness(folder)
+    assert measured["scheduled"] == schedules.hardness(similarity, batches) > measured["random"]
     beam = replace(JOB, method="beam")
     assert collect(folder, beam) == direct(sparse(nearest_neighbours(questions, passages, 20), N, NONE), beam)
 
 
-def test_beyond_a_size_greedy_takes_lists(folder, monkeypatch):
+def test_greedy_uses_lists_above_a_size(folder, monkeypatch):
     monkeypatch.setattr(scheduler, "DENSE", 50)
     similarity = scheduler.read_similarity(folder, np.arange(N), N, JOB)
     assert 20 * N < len(similarity.values) <= 4 * 20 * N
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_candidates_and_judgements_from_files(tmp_path, dtype):
+def test_candidates_and_judgements_are_read_from_files(tmp_path, dtype):
     rng = np.random.default_rng(0)
     question, passage = rng.integers(0, N, (2, 3000)).astype(dtype)
     score = rng.random(3000).astype(np.float32)
@@ -88,14 +88,14 @@ def test_candidates_and_judgements_from_files(tmp_path, dtype):
     assert collect(tmp_path, JOB)[0] != first
 
 
-def test_pools_are_scheduled_among_themselves(folder):
+def test_each_pool_is_scheduled_separately(folder):
     job = replace(JOB, pool=50)
-    found = collect(folder, job)
-    assert sorted(pair for batch in found for pair in batch) == list(range(N))
-    assert [len(batch) for batch in found] == job.sizes
+    batches = collect(folder, job)
+    assert sorted(pair for batch in batches for pair in batch) == list(range(N))
+    assert [len(batch) for batch in batches] == job.sizes
     order = np.random.default_rng([job.seed, job.epoch, 1]).permutation(N)
     for first, last in pools(job.sizes, 50):
-        held = sorted(pair for batch in found[first:last] for pair in batch)
+        held = sorted(pair for batch in batches[first:last] for pair in batch)
         assert len(held) <= 50
         start = sum(job.sizes[:first])
         assert held == sorted(order[start : start + len(held)])
@@ -116,7 +116,7 @@ def test_a_killed_process_is_an_error_within_seconds(folder):
     assert time.monotonic() - started < 5
 
 
-def test_what_was_found_before_the_kill_is_still_read(folder):
+def test_batches_found_before_a_kill_are_still_read(folder):
     expected = collect(folder, JOB)
     (folder / BATCHES).write_bytes((folder / BATCHES).read_bytes()[: 4 * sum(JOB.sizes[:5])])
     with scheduled(folder, JOB) as batches:
@@ -130,16 +130,16 @@ def test_what_was_found_before_the_kill_is_still_read(folder):
 def test_a_resumed_epoch_has_the_same_batches(folder, pool):
     job = replace(JOB, pool=pool)
     expected = collect(folder, job)
-    told = hardness(folder)
+    measured = hardness(folder)
     whole = (folder / BATCHES).read_bytes()
-    for kept in (0, 7, 4 * sum(job.sizes[:9]) + 3, len(whole)):
-        (folder / BATCHES).write_bytes(whole[:kept])
+    for size in (0, 7, 4 * sum(job.sizes[:9]) + 3, len(whole)):
+        (folder / BATCHES).write_bytes(whole[:size])
         assert collect(folder, job) == expected
         assert (folder / BATCHES).read_bytes() == whole
-        assert hardness(folder) == told
+        assert hardness(folder) == measured
 
 
-def test_what_is_no_schedule_is_searched_again(folder):
+def test_an_invalid_schedule_is_searched_again(folder):
     expected = collect(folder, JOB)
     (folder / BATCHES).write_bytes(bytes(4 * sum(JOB.sizes[:9])))
     assert collect(folder, JOB) == expected
@@ -159,7 +159,7 @@ def test_the_process_ends_with_the_block(folder):
     assert not process.is_running()
 
 
-def test_the_process_dies_with_its_parent(tmp_path):
+def test_the_process_ends_with_its_parent(tmp_path):
     program = (
         "import sys, time, psutil\n"
         "from pathlib import Path\n"
@@ -193,7 +193,7 @@ def test_the_process_dies_with_its_parent(tmp_path):
         raise
 
 
-def test_what_is_wrong_with_the_files_is_one_line(folder, tmp_path):
+def test_errors_in_the_files_are_reported_in_one_line(folder, tmp_path):
     with pytest.raises(InputError, match=r"questions.npy: 203 vectors, .* 300 pairs"):
         collect(folder, replace(JOB, sizes=[100] * 3))
     np.save(folder / "passages.npy", np.full((N, 16), np.nan, np.float32))
@@ -204,7 +204,7 @@ def test_what_is_wrong_with_the_files_is_one_line(folder, tmp_path):
         collect(folder, JOB)
 
 
-def test_what_fails_in_the_process_is_reported(folder):
+def test_a_failure_in_the_process_is_reported(folder):
     np.save(folder / "passages.npy", np.zeros((N, 3), np.float32))
     with pytest.raises(RuntimeError, match=r"failed, exit code 1:\n(.|\n)*matmul"):
         collect(folder, JOB)
@@ -223,6 +223,6 @@ def test_lists_of_100_000_pairs_stay_within_2_gb(tmp_path):
     )
     job = replace(JOB, sizes=sizes(pairs, 8), depth=100)
     (tmp_path / "job.json").write_text(json.dumps(job.__dict__))
-    said = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert int(said.stdout) < MOST
+    completed = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert int(completed.stdout) < MOST
     assert hardness(tmp_path)["scheduled"] > hardness(tmp_path)["random"]

@@ -1,4 +1,4 @@
-"""What batches are scheduled by: the grid, all similarities, candidate lists."""
+"""The similarities that batch scheduling uses: the grid, the dense matrix, candidate lists."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def rows(scores_NN, keep=None):
     return question.astype(np.int32), passage.astype(np.int32), scores_NN[question, passage]
 
 
-def test_dense_holds_both_directions_whatever_the_blocks(monkeypatch):
+def test_dense_holds_both_directions_for_any_block_size(monkeypatch):
     scores = np.random.default_rng(0).integers(-9, 9, (23, 23)).astype(np.float32)
     monkeypatch.setattr(sim, "BLOCK", 7)
     dense = sim.dense(scores, np.array([[2, 5], [3, 3]]))
@@ -30,19 +30,19 @@ def test_dense_holds_both_directions_whatever_the_blocks(monkeypatch):
 
 
 @pytest.mark.parametrize("scores", [[[1.0, np.nan], [0, 0]], [[np.inf, 1], [0, 0]]])
-def test_what_is_not_finite_is_refused(scores):
+def test_scores_that_are_not_finite_are_refused(scores):
     with pytest.raises(InputError, match="not finite"):
         sim.dense(np.array(scores, np.float32), NONE)
 
 
-def test_the_grid_gives_sums_back_in_units():
+def test_the_grid_converts_sums_back_to_units():
     scores = np.array([3.5, -2.0, 8.0], np.float32)
     grid = sim.grid(scores)
     assert grid.units(int(grid.steps(scores).sum()), 3) == 9.5
     assert sim.grid(np.full(4, 7.0)).steps(np.full(4, 7.0)).tolist() == [1] * 4
 
 
-def test_sparse_is_dense_where_lists_hold_all_and_zero_elsewhere():
+def test_sparse_equals_dense_for_complete_lists_and_is_zero_elsewhere():
     rng = np.random.default_rng(1)
     scores = rng.integers(-9, 9, (20, 20)).astype(np.float32)
     np.fill_diagonal(scores, 0)
@@ -56,28 +56,28 @@ def test_sparse_is_dense_where_lists_hold_all_and_zero_elsewhere():
     np.fill_diagonal(keep, False)
     keep[4, 7] = False
     expected = np.where(keep, part.grid.steps(scores), 0)
-    found = part.block(everyone[::-1], everyone)[::-1]
-    assert np.array_equal(found, expected + expected.T)
-    assert found[11].sum() == 0
+    block = part.block(everyone[::-1], everyone)[::-1]
+    assert np.array_equal(block, expected + expected.T)
+    assert block[11].sum() == 0
     for i in everyone:
         columns, values = part.row(i)
-        assert np.array_equal(columns, np.flatnonzero(found[i]))
-        assert np.array_equal(values, found[i][columns])
+        assert np.array_equal(columns, np.flatnonzero(block[i]))
+        assert np.array_equal(values, block[i][columns])
 
 
-def test_of_a_repeated_row_the_first_counts():
-    given = np.array([0, 0, 1], np.int32), np.array([1, 1, 0], np.int32), np.array([2, 5, 4], np.float32)
-    found = sim.sparse(given, 2, NONE)
-    assert found.block(np.array([0]), np.array([1])) == found.grid.steps(np.array([2.0, 4.0])).sum()
+def test_the_first_of_repeated_rows_counts():
+    candidates = np.array([0, 0, 1], np.int32), np.array([1, 1, 0], np.int32), np.array([2, 5, 4], np.float32)
+    similarity = sim.sparse(candidates, 2, NONE)
+    assert similarity.block(np.array([0]), np.array([1])) == similarity.grid.steps(np.array([2.0, 4.0])).sum()
 
 
-def test_no_rows_at_all():
+def test_empty_lists_give_zeros():
     empty = sim.sparse((np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32)), 3, NONE)
     assert empty.block(np.arange(3), np.arange(3)).sum() == 0
 
 
 @pytest.mark.parametrize("depth", [1, 5, 50])
-def test_nearest_are_the_greatest_inner_products_without_the_own(depth):
+def test_nearest_neighbours_have_the_greatest_inner_products_without_the_pair_itself(depth):
     rng = np.random.default_rng(2)
     questions, passages = rng.standard_normal((2, 30, 4)).astype(np.float32)
     scores = questions @ passages.T
@@ -90,7 +90,7 @@ def test_nearest_are_the_greatest_inner_products_without_the_own(depth):
         assert set(question[half:][passage[half:] == i]) == set(np.argsort(-scores[:, i])[:depth])
 
 
-def test_cut_keeps_the_best_of_each_question_and_of_each_passage():
+def test_best_rows_are_those_of_each_question_and_of_each_passage():
     scores = np.random.default_rng(3).integers(0, 4, (12, 12)).astype(np.float32)
     order = np.random.default_rng(4).permutation(144)
     question, passage, _ = sim.best_rows(tuple(x[order] for x in rows(scores)), 2)
@@ -99,7 +99,7 @@ def test_cut_keeps_the_best_of_each_question_and_of_each_passage():
     assert set(zip(question.tolist(), passage.tolist(), strict=True)) == expected
 
 
-def test_within_a_pool_pairs_have_its_numbers():
-    given = np.array([1, 5, 9, 5]), np.array([5, 9, 2, 1]), np.array([0.1, 0.2, 0.3, 0.4])
-    question, passage, score = sim.within(given, np.array([1, 5, 9]), 10)
+def test_pairs_within_a_pool_get_its_numbers():
+    candidates = np.array([1, 5, 9, 5]), np.array([5, 9, 2, 1]), np.array([0.1, 0.2, 0.3, 0.4])
+    question, passage, score = sim.within(candidates, np.array([1, 5, 9]), 10)
     assert (question.tolist(), passage.tolist(), score.tolist()) == ([0, 1, 1], [1, 2, 0], [0.1, 0.2, 0.4])
