@@ -19,7 +19,7 @@ from pipeline.runtime.work import Work, silent
 
 @pytest.fixture
 def ingested(tmp_path):
-    """A function from the fields of an ingest configuration to what the stage wrote."""
+    """A function that runs the ingest stage with these fields and returns what it wrote."""
 
     def run(**fields) -> SimpleNamespace:
         folder = tmp_path / f"collection{len(list(tmp_path.glob('collection*')))}"
@@ -44,11 +44,11 @@ def ingested(tmp_path):
 
 
 def negatives(path: Path) -> dict[str, list[str]]:
-    """{query id: passage ids} that came with the collection; empty where it brought none."""
-    found: dict[str, list[str]] = {}
+    """{query id: passage ids} that belong to the collection; empty if it has none."""
+    by_query: dict[str, list[str]] = {}
     for row in pq.read_table(path).to_pylist() if path.exists() else ():
-        found.setdefault(row["query_id"], []).append(row["passage_id"])
-    return found
+        by_query.setdefault(row["query_id"], []).append(row["passage_id"])
+    return by_query
 
 
 @pytest.fixture

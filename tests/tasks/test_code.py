@@ -1,4 +1,4 @@
-"""Which changes of the source change a stage's key: those of what computes its bytes, and no others."""
+"""Only changes of the code that computes a stage's bytes change its key."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ Codes = dict[str, str]
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Codes]]:
-    """A copy of the library that keys are computed of, and the codes of its stages."""
+    """A copy of the library, of which keys are computed, and the codes of its stages."""
     folder = tmp_path_factory.mktemp("library")
     shutil.copytree(ROOT / "pipeline", folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
     with mock.patch.object(fingerprint, "_folder", lambda root: folder / root):

@@ -1,4 +1,4 @@
-"""Older code that builds the same bytes: its artifacts stay valid, and only its."""
+"""Older code that builds the same bytes: its artifacts stay valid, and no others."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ def key(code: dict[str, str], equivalent: Equivalent = NONE, **config: object) -
     return make_key("train", code, {"steps": 3, **config}, {}, {}, {}, equivalent)
 
 
-def built(store: Store, key: Key, text: str = "bytes", name: str = "model.bin") -> Path:
+def build_artifact(store: Store, key: Key, text: str = "bytes", name: str = "model.bin") -> Path:
     def make(out: Path, checkpoints: Path) -> dict[str, float]:
         (out / name).write_text(text)
         return {}
@@ -38,18 +38,18 @@ def never(out: Path, checkpoints: Path) -> dict[str, float]:
 
 
 def test_an_artifact_of_equivalent_code_is_reused(store: Store) -> None:
-    path = built(store, key(OLD))
+    path = build_artifact(store, key(OLD))
     same = key(NEW, Equivalent(frozenset({code_hash(OLD)})))
-    found = store.lookup(same)
-    assert found is not None
-    assert found.path == path
+    ref = store.lookup(same)
+    assert ref is not None
+    assert ref.path == path
     again = store.build(Request(same, node="train"), never)
     assert (again.hit, again.kept, again.ref.path) == (True, False, path)
     assert store.record(same.hex) is None  # the older record stays the artifact's history
 
 
 def test_other_code_and_other_settings_are_not_equivalent(store: Store) -> None:
-    built(store, key(OLD))
+    build_artifact(store, key(OLD))
     assert store.lookup(key(NEW)) is None
     assert store.lookup(key(NEW, Equivalent(frozenset({code_hash(NEWEST)})))) is None
     assert store.lookup(key(NEW, Equivalent(frozenset({code_hash(OLD)})), rate=0.1)) is None
@@ -57,15 +57,15 @@ def test_other_code_and_other_settings_are_not_equivalent(store: Store) -> None:
 
 def test_a_renamed_stage_and_field_are_the_same(store: Store) -> None:
     older = make_key("scores", OLD, {"rate": 1}, {}, {"pseudo": "a"}, {})
-    path = built(store, older)
+    path = build_artifact(store, older)
 
     def todays(config: Mapping[str, Any]) -> dict[str, Any]:
         return {"learning_rate": config["rate"]} if "rate" in config else dict(config)
 
     same = Equivalent(frozenset({code_hash(OLD)}), ("scores",), todays, older_names.todays_inputs)
-    found = store.lookup(make_key("soft_labels", NEW, {"learning_rate": 1}, {}, {"pseudo_labels": "a"}, {}, same))
-    assert found is not None
-    assert found.path == path
+    ref = store.lookup(make_key("soft_labels", NEW, {"learning_rate": 1}, {}, {"pseudo_labels": "a"}, {}, same))
+    assert ref is not None
+    assert ref.path == path
     other = make_key("soft_labels", NEW, {"learning_rate": 2}, {}, {"pseudo_labels": "a"}, {}, same)
     assert store.lookup(other) is None
 
@@ -93,7 +93,9 @@ ADAM = {"learning_rate": 0.1}
         ("evaluate", {"neighbours": [50]}, {"nb_recall": [50]}),
     ],
 )
-def test_older_configurations_are_todays(stage: str, older: dict[str, Any], todays: dict[str, Any]) -> None:
+def test_older_configurations_are_converted_to_todays(
+    stage: str, older: dict[str, Any], todays: dict[str, Any]
+) -> None:
     assert older_names.todays_config(stage, older) == todays
 
 
@@ -108,7 +110,7 @@ def test_a_training_has_one_seed() -> None:
     assert older_names.todays_config("finetune", older | {"seed": 2}) is None
 
 
-def test_a_configuration_of_today_stays_as_it_is() -> None:
+def test_a_configuration_of_today_stays_unchanged() -> None:
     for node in nodes(resolve("tiny", LABELLED)):
         config = node.config.model_dump(mode="json") | {
             name: value.model_dump(mode="json") for name, value in node.shared.items() if isinstance(value, Config)
@@ -117,7 +119,7 @@ def test_a_configuration_of_today_stays_as_it_is() -> None:
 
 
 def test_a_damaged_artifact_of_equivalent_code_is_not_reused(store: Store) -> None:
-    path = built(store, key(OLD))
+    path = build_artifact(store, key(OLD))
     (path / "model.bin").write_text("other bytes")
     assert store.lookup(key(NEW, Equivalent(frozenset({code_hash(OLD)})))) is None
 
@@ -132,14 +134,14 @@ def test_a_damaged_artifact_of_equivalent_code_is_not_reused(store: Store) -> No
 )
 def test_only_equal_bytes_enter_the_table(tmp_path: Path, text: str, name: str, problem: str | None) -> None:
     before, after = Store(tmp_path / "before"), Store(tmp_path / "after")
-    built(before, key(OLD))
-    built(after, key(NEW), text, name)
-    found = compare_builds(before.records(), after.records(), [before.objects, after.objects])
-    assert found.different == ({} if problem is None else {"train": problem})
-    assert found.codes == ({"train": (code_hash(OLD), code_hash(NEW))} if problem is None else {})
+    build_artifact(before, key(OLD))
+    build_artifact(after, key(NEW), text, name)
+    comparison = compare_builds(before.records(), after.records(), [before.objects, after.objects])
+    assert comparison.different == ({} if problem is None else {"train": problem})
+    assert comparison.codes == ({"train": (code_hash(OLD), code_hash(NEW))} if problem is None else {})
 
 
-def test_older_hashes_lead_to_the_newest_code() -> None:
+def test_older_hashes_point_to_the_newest_code() -> None:
     table = updated({}, {"train": ("a", "b")})
     assert table == {"train": {"a": "b"}}
     assert updated(table, {"train": ("b", "c")}) == {"train": {"a": "c", "b": "c"}}
@@ -147,7 +149,7 @@ def test_older_hashes_lead_to_the_newest_code() -> None:
     assert updated(table, {"train": ("x", "y")}) == {"train": {"x": "y"}}  # b builds other bytes than y
 
 
-def test_the_table_leads_to_todays_code() -> None:
+def test_the_table_points_to_todays_code() -> None:
     """Fails when a stage's code changes: either its bytes stay equal, and `make equivalent SINCE=COMMIT` writes the
     table again, or its entry is deleted, and its artifacts are built again."""
     stale = {stage for stage, entry in read_table().items() if {*entry.values()} - {code_hash(stage_code(stage))}}

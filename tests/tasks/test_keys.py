@@ -39,7 +39,7 @@ OUTER = Outer(
 )
 
 
-def test_paths_by_their_names() -> None:
+def test_paths_are_listed_by_their_names() -> None:
     assert paths(OUTER) == [
         ("inner.folder", Path("a")),
         ("files.0", Path("b")),
@@ -48,15 +48,15 @@ def test_paths_by_their_names() -> None:
     ]
 
 
-def test_without_paths() -> None:
+def test_without_paths_keeps_all_other_fields() -> None:
     assert without_paths(OUTER) == {"inner": {"number": 1}, "files": [], "named": {}, "rates": [1, 2], "other": None}
 
 
-def test_an_absent_path_stays() -> None:
+def test_an_absent_path_stays_in_the_configuration() -> None:
     assert without_paths(Inner(folder=None, number=1)) == {"folder": None, "number": 1}
 
 
-def test_content_not_place_enters_the_key(tmp_path: Path, store: Store) -> None:
+def test_the_content_of_a_file_enters_the_key_and_its_folder_does_not(tmp_path: Path, store: Store) -> None:
     keys = []
     for name, text in (("a", "one"), ("b", "one"), ("c", "two")):
         (tmp_path / name).mkdir()
@@ -80,8 +80,8 @@ def test_a_text_files_name_enters_the_key(tmp_path: Path, store: Store) -> None:
     assert len({*keys}) == 3
 
 
-@pytest.mark.parametrize("stage", sorted(set(STAGES) - {"ingest"}))  # which would read the whole environment
-def test_each_key_knows_its_stages_code(stage: str, store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", sorted(set(STAGES) - {"ingest"}))  # its key would read the whole environment
+def test_each_key_holds_the_code_of_its_stage(stage: str, store: Store, tmp_path: Path) -> None:
     pseudo = "pseudo_labels={depth: 5, positive_above: 0.9, negative_below: 0.1, positives: null, negatives: null}"
     labelled = ["denoise.threshold=0.1", pseudo, "search.unjudged_train_questions=true", "cross_encoder.loss=pointwise"]
     reranked = ["rerank={depth: 5, splits: [dev]}"]
@@ -125,7 +125,7 @@ def test_each_key_knows_its_stages_code(stage: str, store: Store, tmp_path: Path
         ("search", {"search", "exact", "biencoder"}, {"searcher", "loop", "passages", "launch"}),
     ],
 )
-def test_code_that_no_artifact_is_built_with_enters_no_key(stage, inside, outside) -> None:
+def test_code_that_builds_no_artifact_enters_no_key(stage, inside, outside) -> None:
     modules = {Path(file).stem for file in stage_code(stage)}
     assert inside <= modules
     assert not modules & outside
@@ -139,7 +139,7 @@ def test_code_that_no_artifact_is_built_with_enters_no_key(stage, inside, outsid
     ],
 )
 def test_a_flat_index_and_its_search_depend_on_no_field_of_the_others(settings, differ, store: Store) -> None:
-    plain, changed = (nodes(resolve("tiny", given)) for given in ([], settings))
+    plain, changed = (nodes(resolve("tiny", changes)) for changes in ([], settings))
     for one, other in zip(plain, changed, strict=True):
         if one.stage in ("index", "search"):
             keys = [key_of(store, node.stage, node.config, {}, node.shared).hex for node in (one, other)]
@@ -149,11 +149,11 @@ def test_a_flat_index_and_its_search_depend_on_no_field_of_the_others(settings, 
 def test_what_the_report_shows_of_the_recipe_enters_its_key(store: Store) -> None:
     shown = [nodes(resolve("tiny", settings))[-1].shared for settings in ([], ["machine.ranks=2"], ["stage2.epochs=2"])]
     report = nodes(resolve("tiny"))[-1]
-    same, other_machine, other_recipe = (key_of(store, "report", report.config, {}, given).hex for given in shown)
+    same, other_machine, other_recipe = (key_of(store, "report", report.config, {}, shared).hex for shared in shown)
     assert same == other_machine != other_recipe
 
 
-def test_the_version_of_faiss_enters_the_keys_of_what_is_its_own(store: Store) -> None:
+def test_the_version_of_faiss_enters_only_the_keys_of_its_indexes(store: Store) -> None:
     for kind, libraries in (("flat", set()), ("hnsw", {"faiss"})):
         for node in nodes(resolve("tiny", [f"index.kind={kind}"])):
             if node.stage in ("index", "search"):

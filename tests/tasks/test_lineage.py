@@ -13,31 +13,31 @@ from tasks.lineage import steps
 
 
 def key(stage: str, code: str = "c0", **inputs: Ref) -> Key:
-    given = {name: ref.identity for name, ref in inputs.items()}
-    return make_key(stage=stage, code={"a.py": code}, config={}, sources={}, inputs=given, libraries={})
+    identities = {name: ref.identity for name, ref in inputs.items()}
+    return make_key(stage=stage, code={"a.py": code}, config={}, sources={}, inputs=identities, libraries={})
 
 
-def build(store: Store, made: Key, text: str, recipe: str = "tiny", gpus: int | None = 0, **more) -> Ref:
+def build(store: Store, of_key: Key, text: str, recipe: str = "tiny", gpus: int | None = 0, **more) -> Ref:
     def make(out: Path, checkpoints: Path) -> dict:
         (out / "text").write_text(text)
         return {}
 
-    return store.build(Request(made, node=made.stage, recipe=recipe, **more), make, Hooks(gpus=lambda: gpus)).ref
+    return store.build(Request(of_key, node=of_key.stage, recipe=recipe, **more), make, Hooks(gpus=lambda: gpus)).ref
 
 
-def test_every_artifact_once_after_its_inputs(store: Store) -> None:
+def test_every_artifact_appears_once_after_its_inputs(store: Store) -> None:
     ingest = build(store, key("ingest"), "a")
     tokens = build(store, key("tokens", collection=ingest), "b", gpus=2)
     bm25 = build(store, key("bm25", collection=ingest), "c", identity="key", gpus=None)
     model = build(store, key("model", tokens=tokens, bm25=bm25), "d")
     build(store, key("other"), "e")
-    found = steps(store, {"model": model, "collection": ingest, "absent": None})
-    assert [step.node for step in found] == ["ingest", "bm25", "tokens", "model"]
-    assert [step.digest for step in found] == [ref.digest for ref in (ingest, bm25, tokens, model)]
-    assert [step.gpus for step in found] == [0, None, 2, 0]
-    assert all(step.seconds is not None and step.seconds >= 0 for step in found)
-    assert found[0].code == found[1].code != ""
-    assert "python" in found[0].versions
+    lineage = steps(store, {"model": model, "collection": ingest, "absent": None})
+    assert [step.node for step in lineage] == ["ingest", "bm25", "tokens", "model"]
+    assert [step.digest for step in lineage] == [ref.digest for ref in (ingest, bm25, tokens, model)]
+    assert [step.gpus for step in lineage] == [0, None, 2, 0]
+    assert all(step.seconds is not None and step.seconds >= 0 for step in lineage)
+    assert lineage[0].code == lineage[1].code != ""
+    assert "python" in lineage[0].versions
 
 
 def test_notices_of_all_steps_are_reported(store: Store) -> None:
@@ -52,14 +52,14 @@ def test_notices_of_all_steps_are_reported(store: Store) -> None:
     assert notices(steps(store, {"tokens": tokens})) == [("ingest-whole", line) for line in lines]
 
 
-def test_of_equal_bytes_the_record_of_the_same_recipe_counts(store: Store) -> None:
-    """As where two recipes give one model: each has its own way to it."""
-    ways = {recipe: build(store, key(recipe), recipe, recipe) for recipe in ("tiny", "other")}
-    same = {recipe: build(store, key("model", start=way), "model", recipe) for recipe, way in ways.items()}
+def test_the_record_of_the_same_recipe_counts_for_equal_bytes(store: Store) -> None:
+    """For example, two recipes give the same model by different steps."""
+    starts = {recipe: build(store, key(recipe), recipe, recipe) for recipe in ("tiny", "other")}
+    same = {recipe: build(store, key("model", start=start), "model", recipe) for recipe, start in starts.items()}
     assert same["tiny"].digest == same["other"].digest
     for recipe, model in same.items():
-        ends = build(store, key(f"run-{recipe}", checkpoint=model), f"run of {recipe}", recipe)
-        assert [step.node for step in steps(store, {"run": ends})] == [recipe, "model", f"run-{recipe}"]
+        run = build(store, key(f"run-{recipe}", checkpoint=model), f"run of {recipe}", recipe)
+        assert [step.node for step in steps(store, {"run": run})] == [recipe, "model", f"run-{recipe}"]
 
 
 def test_a_kept_artifact_has_the_code_that_built_it(store: Store) -> None:
@@ -75,14 +75,14 @@ def test_a_removed_record_is_reported(store: Store) -> None:
     ingest = build(store, key("ingest"), "a")
     tokens = build(store, key("tokens", collection=ingest), "b")
     (store.keys / f"{ingest.key}.json").unlink()
-    gone, there = steps(store, {"tokens": tokens})
-    assert (gone.node, gone.digest, gone.seconds, gone.gpus) == ("collection", ingest.digest, None, None)
-    assert there.node == "tokens"
-    assert datetime.fromisoformat(there.created) <= datetime.now(UTC)
+    removed, remaining = steps(store, {"tokens": tokens})
+    assert (removed.node, removed.digest, removed.seconds, removed.gpus) == ("collection", ingest.digest, None, None)
+    assert remaining.node == "tokens"
+    assert datetime.fromisoformat(remaining.created) <= datetime.now(UTC)
 
 
-def test_code_that_was_changed_there_and_back(store: Store) -> None:
-    """Each artifact is kept from the other once the first record is lost: a ring, of which either may have made it."""
+def test_code_that_was_changed_and_changed_back_gives_a_kept_step(store: Store) -> None:
+    """After the first record is lost, each artifact is kept from the other: a cycle without a beginning."""
     build(store, key("model", code="old"), "a")
     new = build(store, key("model", code="new"), "never", keep=True)
     (store.keys / f"{key('model', code='old').hex}.json").unlink()

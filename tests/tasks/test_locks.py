@@ -24,16 +24,18 @@ def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("visible", "found"),
+    ("visible", "expected"),
     [(None, [0, 1]), ("1", [1]), ("1,0", [0, 1]), ("GPU-bbbb", [1]), ("GPU-b", [1]), ("", []), ("-1", [])],
 )
-def test_visible_gpus(two_gpus: None, monkeypatch: pytest.MonkeyPatch, visible: str | None, found: list[int]) -> None:
+def test_only_visible_gpus_are_listed(
+    two_gpus: None, monkeypatch: pytest.MonkeyPatch, visible: str | None, expected: list[int]
+) -> None:
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert locks.gpus() == found
+    assert locks.gpus() == expected
 
 
-def test_no_driver_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_no_lock_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert locks.gpus() == []
     with locks.turn_on_gpus("auto", print, tmp_path):
@@ -71,14 +73,14 @@ def test_the_second_waits_until_the_first_is_killed(two_gpus: None, tmp_path: Pa
         waited.append(index)
         holder.kill()
 
-    begun = time.monotonic()
+    started = time.monotonic()
     with locks.turn_on_gpus("cuda", on_wait, folder):
         assert waited == [0]
-        assert time.monotonic() - begun < 30
+        assert time.monotonic() - started < 30
     holder.wait()
 
 
-def test_another_gpu_is_free(two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_gpu_needs_no_wait(two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[int] = []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with locks.turn_on_gpus("auto", waited.append, tmp_path):

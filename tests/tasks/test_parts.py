@@ -1,4 +1,4 @@
-"""Parts of a stage without a cluster: how a job is cut, what one part does, what is reported before long work."""
+"""Parts of a stage without a cluster: how a job is split, what one part does, what is reported before long work."""
 
 import asyncio
 import importlib
@@ -38,7 +38,7 @@ def job(tmp_path: Path) -> Job:
     return Job("counting:count", {"folder": str(tmp_path), "spans": SPANS}, tmp_path, SPANS, "things")
 
 
-def make(part: Part) -> State[Any]:
+def build_in_flow(part: Part) -> State[Any]:
     @flow
     def around() -> Any:
         return ray_shards.build_part(part, return_state=True)
@@ -46,11 +46,11 @@ def make(part: Part) -> State[Any]:
     return around()
 
 
-def test_parts_are_of_like_size_and_hold_every_shard_once(job: Job, machine: Machine) -> None:
-    found = cut_job("encode-stage1", job, machine, 2)
-    assert [part.name for part in found] == ["encode-stage1 1/2", "encode-stage1 2/2"]
-    assert [list(part.numbers) for part in found] == [[1, 4, 2], [3, 0]]
-    assert [row_count(SPANS, part.numbers) for part in found] == [11, 9]
+def test_parts_are_of_similar_size_and_hold_every_shard_once(job: Job, machine: Machine) -> None:
+    parts = cut_job("encode-stage1", job, machine, 2)
+    assert [part.name for part in parts] == ["encode-stage1 1/2", "encode-stage1 2/2"]
+    assert [list(part.numbers) for part in parts] == [[1, 4, 2], [3, 0]]
+    assert [row_count(SPANS, part.numbers) for part in parts] == [11, 9]
     assert [list(part.numbers) for part in cut_job("a", job, machine, 99)] == [[1], [3], [4], [0], [2]]
 
 
@@ -63,24 +63,26 @@ def test_a_part_is_finished_where_all_its_shards_are(job: Job, machine: Machine)
 
 
 @pytest.mark.usefixtures("harness")
-def test_a_part_makes_its_own_shards_and_no_other(job: Job, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_builds_only_its_own_shards(job: Job, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(function: str, arguments: dict, machine: Machine, progress: Any, checkpoints: Path, kept: int) -> dict:
         module, called = function.split(":")
         return getattr(importlib.import_module(module), called)(progress=progress, device="cpu", **arguments)
 
     monkeypatch.setattr(ray_shards, "launch", launch)
     first, second = cut_job("a", job, machine, 2)
-    assert make(first).name == "Completed"
+    assert build_in_flow(first).name == "Completed"
     assert {path.name for path in job.folder.glob("*.npy")} == {name(i) for i in (1, 4, 2)}
-    cached = make(cut_job("a", job, machine, 2)[0])
+    cached = build_in_flow(cut_job("a", job, machine, 2)[0])
     assert (cached.name, cached.message) == ("Cached", "3 shards")
-    make(second)
+    build_in_flow(second)
     assert np.concatenate([np.load(job.folder / name(i)) for i in range(5)]).tolist() == [*range(20)]
 
 
 @pytest.mark.usefixtures("harness")
-def test_a_part_ends_when_the_page_knows_it(job: Job, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray may end a worker with its last part, and all that it had not sent yet."""
+def test_a_part_ends_after_its_state_was_sent_to_the_page(
+    job: Job, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray may end a worker with its last part; what the worker has not sent by then is lost."""
     sent: list[str] = []
 
     async def slowly(_client: EventsClient, event: Event) -> None:
@@ -89,7 +91,7 @@ def test_a_part_ends_when_the_page_knows_it(job: Job, machine: Machine, monkeypa
 
     monkeypatch.setattr(AssertingEventsClient, "_emit", slowly)
 
-    @flow  # whose own end would wait for all
+    @flow  # the end of a flow itself would wait for all events
     def around(part: Part) -> list[str]:
         ray_shards.build_part(part, return_state=True)
         return [*sent]
@@ -105,19 +107,19 @@ def test_a_part_ends_when_the_page_knows_it(job: Job, machine: Machine, monkeypa
 
 
 @pytest.mark.usefixtures("harness")
-def test_a_machine_without_the_store_says_so(job: Job, machine: Machine, tmp_path: Path) -> None:
+def test_a_machine_without_the_store_is_reported(job: Job, machine: Machine, tmp_path: Path) -> None:
     part = replace(cut_job("a", job, machine, 1)[0], folder=tmp_path / "elsewhere")
     with pytest.raises(InputError, match=f"machine.ray: {socket.gethostname()} does not see .*elsewhere: all machines"):
-        make(part).result()
+        build_in_flow(part).result()
 
 
 @pytest.mark.parametrize("address", ["local", "auto", "head:6379", "10.0.0.1:6379", "ray://head:10001"])
-def test_addresses(address: str) -> None:
+def test_addresses_of_a_cluster_are_accepted(address: str) -> None:
     assert make_machine(ray=address).ray == address
 
 
 @pytest.mark.parametrize("address", ["", "head", "http://head:6379", "head:port", "Local"])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_other_addresses_are_refused(address: str) -> None:
     with pytest.raises(ValidationError, match="local, auto, HOST:PORT or ray://HOST:PORT"):
         make_machine(ray=address)
 
@@ -132,15 +134,15 @@ def nowhere() -> str:
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_a_cluster_that_does_not_answer_is_reported_before_the_run(nowhere: str, scheme: str, tmp_path: Path) -> None:
     dag = nodes(resolve("tiny"))
-    wanted = [node for node in dag if node.stage == "encode"]
+    selected = [node for node in dag if node.stage == "encode"]
     address = f"{scheme}{nowhere}"
-    with pytest.raises(InputError) as told:
-        check(Store(tmp_path), dag, wanted, make_machine(ray=address))
+    with pytest.raises(InputError) as error:
+        check(Store(tmp_path), dag, selected, make_machine(ray=address))
     line = f"machine.ray: {address}: no Ray cluster answers (connection refused); `ray start --head` starts one"
-    assert str(told.value) == line
+    assert str(error.value) == line
 
 
-def test_ray_is_needed_only_where_it_has_parts_to_build(nowhere: str, tmp_path: Path) -> None:
+def test_ray_is_needed_only_if_it_has_parts_to_build(nowhere: str, tmp_path: Path) -> None:
     dag = nodes(resolve("tiny"))
     store, far = Store(tmp_path), make_machine(ray=nowhere)
     without = [node for node in dag if not STAGES[node.stage].parts]
@@ -149,7 +151,7 @@ def test_ray_is_needed_only_where_it_has_parts_to_build(nowhere: str, tmp_path: 
     assert on_ray(store, dag, dag, far)
 
 
-def test_where_ray_is_not_installed_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray_is_reported_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None if name == "prefect_ray" else name)
     ray_cluster.check_address(None)
     with pytest.raises(InputError, match=r"machine\.ray: Ray is not installed: pip install 'cocondenser\[ray\]'"):
@@ -175,12 +177,12 @@ def test_what_a_machine_of_the_cluster_lacks_is_reported(field: str, value: obje
     token.write_text("token")
     seen = ray_cluster.inspect_machine(str(token), None)
     assert ray_cluster.complaint(seen, tmp_path, None) is None
-    said = ray_cluster.complaint({**seen, field: value}, tmp_path, "http://server/api")
-    assert said is not None
-    assert re.search(line, said)
+    complaint = ray_cluster.complaint({**seen, field: value}, tmp_path, "http://server/api")
+    assert complaint is not None
+    assert re.search(line, complaint)
 
 
-def test_what_a_machine_sees(tmp_path: Path, nowhere: str) -> None:
+def test_an_inspection_reports_store_page_and_code(tmp_path: Path, nowhere: str) -> None:
     (tmp_path / "token").write_text("another's")
     seen = ray_cluster.inspect_machine(str(tmp_path / "token"), f"http://{nowhere}/api")
     assert (seen["store"], seen["page"], seen["code"]) == (False, False, ray_cluster.code())
@@ -188,10 +190,10 @@ def test_what_a_machine_sees(tmp_path: Path, nowhere: str) -> None:
 
 @pytest.mark.usefixtures("harness")
 @pytest.mark.parametrize(
-    ("ray", "asks", "elsewhere", "turns"), [("local", True, 1, 0), ("local", False, 0, 1), (None, True, 0, 1)]
+    ("ray", "has_parts", "elsewhere", "turns"), [("local", True, 1, 0), ("local", False, 0, 1), (None, True, 0, 1)]
 )
 def test_a_stage_on_ray_leaves_the_gpus_to_its_parts(
-    ray: str | None, asks: bool, elsewhere: int, turns: int, store: Store, monkeypatch: pytest.MonkeyPatch
+    ray: str | None, has_parts: bool, elsewhere: int, turns: int, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from contextlib import nullcontext
 
@@ -201,7 +203,7 @@ def test_a_stage_on_ray_leaves_the_gpus_to_its_parts(
     seen: list[Callable[..., None] | None] = []
     taken: list[str] = []
 
-    def told(config: Any, before: Path | None, work: Work) -> Metrics:
+    def recording(config: Any, before: Path | None, work: Work) -> Metrics:
         seen.append(work.elsewhere)
         return letter(config, before, work)
 
@@ -209,7 +211,7 @@ def test_a_stage_on_ray_leaves_the_gpus_to_its_parts(
         taken.append(device)
         return nullcontext()
 
-    monkeypatch.setitem(STAGES, "letter", Stage(told, gpu=True, parts=asks))
+    monkeypatch.setitem(STAGES, "letter", Stage(recording, gpu=True, parts=has_parts))
     monkeypatch.setattr("tasks.run.turn_on_gpus", turn)
     run(order(store, make_machine(ray=ray), "a"), {"before": None})
     assert (sum(one is not None for one in seen), len(taken)) == (elsewhere, turns)

@@ -1,4 +1,4 @@
-"""Any text can be written to any terminal, and none controls it."""
+"""Any text can be written to any terminal, and no text controls the terminal."""
 
 import io
 import json
@@ -57,7 +57,7 @@ def test_no_console_prints_a_control_character(text: str, form, markup: bool) ->
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
-def test_nor_does_a_standard_stream(text: str) -> None:
+def test_no_standard_stream_prints_a_control_character(text: str) -> None:
     below = io.TextIOWrapper(io.BytesIO(), "utf-8")
     print(text, file=guarded(below), flush=True)
     assert below.buffer.getvalue().decode() == f"{printable(text)}\n"  # type: ignore[attr-defined]
@@ -78,7 +78,7 @@ def test_a_consoles_own_styles_and_bars_remain() -> None:
     assert "working \u241b[2J" in written
 
 
-def test_what_a_cell_holds_is_not_cut_for_its_symbols() -> None:
+def test_a_cell_is_not_cut_because_of_its_symbols() -> None:
     written = io.StringIO()
     table = Table("name", box=None)
     table.add_row("\x1b\x1b\x1b\x1b end")
@@ -100,7 +100,7 @@ TEXTS = [
 
 @pytest.mark.parametrize(("text", "shown"), TEXTS, ids=lambda value: ascii(value)[1:20])
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "cp437", "koi8-r", "utf-8", "utf-16"])
-def test_any_encoding_takes_any_text(text: str, shown: str, encoding: str) -> None:
+def test_any_text_is_written_in_any_encoding(text: str, shown: str, encoding: str) -> None:
     below = io.TextIOWrapper(io.BytesIO(), encoding)
     stream = guarded(below)
     print(text, file=stream)
@@ -110,17 +110,17 @@ def test_any_encoding_takes_any_text(text: str, shown: str, encoding: str) -> No
     assert lines[0].strip() == lines[1].strip()
     if encoding == "ascii":
         assert lines[0] == shown.replace(" . ", " - ")
-    for character, there in zip(text, lines[0], strict=False):
+    for character, shown_character in zip(text, lines[0], strict=False):
         try:
             fits = printable(character).encode(encoding).decode(encoding) == character
         except UnicodeEncodeError:
             break
-        assert not fits or there == character  # what it has is left as it is
+        assert not fits or shown_character == character  # a character that the encoding has is unchanged
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
 @pytest.mark.parametrize("text", [*HOSTILE, *(text for text, _ in TEXTS)], ids=ascii)
-def test_json_is_json_in_any_encoding(text: str, encoding: str) -> None:
+def test_json_is_valid_in_any_encoding(text: str, encoding: str) -> None:
     written = json_text({text: [text]}, encoding)
     assert json.loads(written.encode(encoding).decode(encoding)) == {text: [text]}
     assert raw(written) == set()
@@ -162,15 +162,15 @@ main(command)
 
 
 @pytest.mark.parametrize("variables", ENVIRONMENTS, ids=str)
-def test_all_that_a_command_writes(variables: dict[str, str], tmp_path: Path) -> None:
+def test_all_output_of_a_command_fits_the_encoding(variables: dict[str, str], tmp_path: Path) -> None:
     """Its figures, warnings of libraries and an unexpected error's traceback."""
     program = tmp_path / "says.py"
     program.write_text(SAYS, "utf-8")
-    ended = subprocess.run([sys.executable, str(program)], env={**os.environ, **variables}, capture_output=True)
-    said = ended.stderr.decode("latin-1")
-    assert "UnicodeEncodeError" not in said
-    assert said.splitlines()[-1].startswith("ValueError: caf\\xe9 - ")
-    assert b"\x1b" not in ended.stdout + ended.stderr
-    first, _, rest = ended.stdout.decode("latin-1").partition("\n")
+    completed = subprocess.run([sys.executable, str(program)], env={**os.environ, **variables}, capture_output=True)
+    stderr = completed.stderr.decode("latin-1")
+    assert "UnicodeEncodeError" not in stderr
+    assert stderr.splitlines()[-1].startswith("ValueError: caf\\xe9 - ")
+    assert b"\x1b" not in completed.stdout + completed.stderr
+    first, _, rest = completed.stdout.decode("latin-1").partition("\n")
     assert first.startswith("a - b ")
     assert json.loads(rest) == {"a": "− α 中"}

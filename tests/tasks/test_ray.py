@@ -54,7 +54,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
 
 
 def run(job: Job, machine: Machine, progress: Any = silent) -> dict[str, str]:
-    """As a stage does: in a task of a flow. Gives the states of the parts that the page shows."""
+    """Runs the job as a stage does, in a task of a flow. Returns the states of the parts that the page shows."""
 
     @task(persist_result=False)
     def stage() -> None:
@@ -70,44 +70,44 @@ def run(job: Job, machine: Machine, progress: Any = silent) -> dict[str, str]:
         assert context.flow_run is not None
         return context.flow_run.id
 
-    own = around()
+    run_id = around()
     names: dict[str, str] = {}
     end = time.monotonic() + 30
     while set(names.values()) - {"Completed", "Cached"} or len(names) < 6:
         assert time.monotonic() < end, names
         with get_client(sync_client=True) as client:
-            runs = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[own])), limit=200)
+            runs = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run_id])), limit=200)
         names = {one.name: one.state.name if one.state else "" for one in runs if "/" in one.name}
     return names
 
 
-def made(job: Job) -> list[int]:
+def built_rows(job: Job) -> list[int]:
     return np.concatenate([np.load(job.folder / name(i)) for i in range(len(SPANS))]).tolist()
 
 
-def test_parts_are_built_and_found_again(machine: Machine, job: Callable[..., Job]) -> None:
-    said: list[tuple] = []
+def test_parts_are_built_and_reused(machine: Machine, job: Callable[..., Job]) -> None:
+    calls: list[tuple] = []
     one = job()
-    assert run(one, machine, lambda *told: said.append(told)) == {f"count {i}/6": "Completed" for i in range(1, 7)}
-    assert made(one) == [*range(40)]
-    assert said[-1][:3] == (40, 40, "things")
+    assert run(one, machine, lambda *call: calls.append(call)) == {f"count {i}/6": "Completed" for i in range(1, 7)}
+    assert built_rows(one) == [*range(40)]
+    assert calls[-1][:3] == (40, 40, "things")
     (one.folder / name(3)).unlink()
-    kept = {path.name: path.stat().st_ino for path in one.folder.glob("*.npy")}
+    inodes = {path.name: path.stat().st_ino for path in one.folder.glob("*.npy")}
     states = run(one, machine)
     assert sorted(states.values()) == ["Cached"] * 5 + ["Completed"]
     assert states["count 4/6"] == "Completed"
-    assert made(one) == [*range(40)]
-    assert kept.items() <= {path.name: path.stat().st_ino for path in one.folder.glob("*.npy")}.items()
+    assert built_rows(one) == [*range(40)]
+    assert inodes.items() <= {path.name: path.stat().st_ino for path in one.folder.glob("*.npy")}.items()
 
 
-def test_a_worker_that_is_killed_costs_no_byte(machine: Machine, job: Callable[..., Job], capfd: Any) -> None:
+def test_a_killed_worker_changes_no_byte(machine: Machine, job: Callable[..., Job], capfd: Any) -> None:
     one = job(seconds=2.0)
     killed: list[psutil.Process] = []
 
     def kill() -> None:
-        while not (begun := list(one.folder.glob("begun-*"))):
+        while not (started := list(one.folder.glob("begun-*"))):
             time.sleep(0.05)
-        child = psutil.Process(int(begun[0].name.split("-")[2]))
+        child = psutil.Process(int(started[0].name.split("-")[2]))
         worker = child.parent()
         assert worker is not None
         worker.send_signal(signal.SIGKILL)
@@ -118,28 +118,28 @@ def test_a_worker_that_is_killed_costs_no_byte(machine: Machine, job: Callable[.
     states = run(one, machine)
     thread.join()
     assert states == {f"count {i}/6": "Completed" for i in range(1, 7)}
-    assert made(one) == [*range(40)]
+    assert built_rows(one) == [*range(40)]
     assert not psutil.wait_procs(killed, timeout=10)[1]
     assert len(list(one.folder.glob("begun-*"))) > len(SPANS)
     assert capfd.readouterr().out == ""
 
 
-def test_wrong_input_comes_through(machine: Machine, job: Callable[..., Job]) -> None:
+def test_an_input_error_is_raised_unchanged(machine: Machine, job: Callable[..., Job]) -> None:
     with pytest.raises(InputError, match=r"^row 0 is wrong$"):
         run(job(bad="input"), machine)
     nobody_works()
 
 
-def test_a_part_whose_workers_always_die_is_given_up_in_one_line(machine: Machine, job: Callable[..., Job]) -> None:
-    with pytest.raises(RuntimeError, match=r"^count 1/6: Ray gave it up after 3 retries: ") as told:
+def test_a_part_whose_workers_always_die_is_reported_in_one_line(machine: Machine, job: Callable[..., Job]) -> None:
+    with pytest.raises(RuntimeError, match=r"^count 1/6: Ray gave it up after 3 retries: ") as error:
         run(job(bad="deadly"), machine)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
-def test_an_interrupted_run_leaves_nobody_at_work(machine: Machine, job: Callable[..., Job]) -> None:
+def test_an_interrupted_run_leaves_no_worker_running(machine: Machine, job: Callable[..., Job]) -> None:
     one = job(seconds=60.0)
 
-    def interrupt(*told: Any) -> None:
+    def interrupt(*arguments: Any) -> None:
         if list(one.folder.glob("begun-*")):
             assert children()
             raise KeyboardInterrupt
@@ -151,7 +151,7 @@ def test_an_interrupted_run_leaves_nobody_at_work(machine: Machine, job: Callabl
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_cluster_is_looked_at_before_long_work(machine: Machine, tmp_path: Path) -> None:
+def test_a_cluster_is_checked_before_long_work(machine: Machine, tmp_path: Path) -> None:
     from prefect.settings import PREFECT_API_URL
 
     ray_cluster.check_cluster(machine, tmp_path / "store", PREFECT_API_URL.value(), print)
@@ -162,11 +162,11 @@ def test_a_cluster_is_looked_at_before_long_work(machine: Machine, tmp_path: Pat
         run(Job("counting:count", {}, tmp_path, SPANS, "things"), machine.model_copy(update={"device": "cuda"}))
 
 
-def test_a_cluster_of_its_own_ends_with_the_stage(machine: Machine, job: Callable[..., Job]) -> None:
+def test_a_local_cluster_ends_with_the_stage(machine: Machine, job: Callable[..., Job]) -> None:
     before = raylets()
     one = job()
     run(one, machine.model_copy(update={"ray": "local", "workers": 2}))
-    assert made(one) == [*range(40)]
+    assert built_rows(one) == [*range(40)]
     end = time.monotonic() + 15
     while raylets() - before:
         assert time.monotonic() < end

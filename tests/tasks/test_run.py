@@ -1,4 +1,4 @@
-"""The one task, under a real Prefect server."""
+"""The task that runs a stage, with a real Prefect server."""
 
 import base64
 import threading
@@ -44,7 +44,7 @@ def run(one: Order, inputs: Mapping[str, Ref | None]) -> State[Any]:
     return around()
 
 
-def test_built_then_cached(store: Store, machine: Machine) -> None:
+def test_an_artifact_is_built_then_cached(store: Store, machine: Machine) -> None:
     first = run(order(store, machine, "a"), {"before": None})
     assert (first.name, first.type.value) == ("Completed", "COMPLETED")
     ref = first.result()
@@ -54,14 +54,14 @@ def test_built_then_cached(store: Store, machine: Machine) -> None:
     assert (second.name, second.message, second.result()) == ("Cached", ref.digest, ref)
 
 
-def test_inputs_by_name(store: Store, machine: Machine) -> None:
+def test_inputs_are_passed_by_name(store: Store, machine: Machine) -> None:
     a = run(order(store, machine, "a"), {"before": None}).result()
     ab = run(order(store, machine, "b"), {"before": a}).result()
     assert (ab.path / "letter").read_text() == "ab"
     assert store.show(ab.digest).inputs == {"before": a.identity}
 
 
-def test_refresh_counts_from_the_runs_beginning(store: Store, machine: Machine) -> None:
+def test_refresh_builds_what_is_older_than_the_run_again(store: Store, machine: Machine) -> None:
     run(order(store, machine, "a"), {"before": None})
     now = datetime.now(UTC)
     assert run(order(store, machine, "a", refresh_since=now), {"before": None}).name == "Completed"
@@ -82,48 +82,48 @@ def test_earlier_artifacts_are_whole_and_of_the_same_code(store: Store, machine:
     assert earlier(store, key, None) == [a.path]
 
 
-def test_a_stage_that_asks_for_earlier_artifacts_is_given_them(
+def test_a_stage_that_requests_earlier_artifacts_gets_them(
     store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from letters import letter
 
-    given = []
+    earlier_paths = []
 
-    def told(config: Any, before: Path | None, work: Work) -> Metrics:
-        given.append(list(work.earlier))
+    def recording(config: Any, before: Path | None, work: Work) -> Metrics:
+        earlier_paths.append(list(work.earlier))
         return letter(config, before, work)
 
-    for asks in (True, False):
-        monkeypatch.setitem(STAGES, "letter", Stage(told, earlier=asks))
+    for requested in (True, False):
+        monkeypatch.setitem(STAGES, "letter", Stage(recording, earlier=requested))
         for text in "ab":
-            run(order(store, machine, f"{text}{asks}"), {"before": None})
-    assert [len(paths) for paths in given] == [0, 1, 0, 0]
+            run(order(store, machine, f"{text}{requested}"), {"before": None})
+    assert [len(paths) for paths in earlier_paths] == [0, 1, 0, 0]
 
 
-def test_a_users_mistake_comes_through(store: Store, machine: Machine) -> None:
+def test_a_users_mistake_is_raised_unchanged(store: Store, machine: Machine) -> None:
     with pytest.raises(InputError, match=r"letter\.text: bad"):
         run(order(store, machine, "bad"), {"before": None})
     assert not store.records()
 
 
-def test_a_run_says_where_a_killed_training_resumes(
+def test_a_run_reports_where_a_killed_training_resumes(
     store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
-    monkeypatch.setattr("tasks.run.print_line", told.append)
+    printed: list[str] = []
+    monkeypatch.setattr("tasks.run.print_line", printed.append)
     with pytest.raises(InterruptedError):
         run(order(store, machine, "killed"), {"before": None})
-    assert not told
+    assert not printed
     assert run(order(store, machine, "killed"), {"before": None}).name == "Completed"
-    assert "Letter_1: resumes from update 700" in told[0]
+    assert "Letter_1: resumes from update 700" in printed[0]
 
 
 def test_a_notice_is_shown_each_time(store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr("tasks.run.print_line", told.append)
+    printed: list[str] = []
+    monkeypatch.setattr("tasks.run.print_line", printed.append)
     for _ in range(2):
         run(order(store, machine, "odd"), {"before": None})
-    notices = [line for line in told if "letters" in line]
+    notices = [line for line in printed if "letters" in line]
     assert ["odd \\[letters]" in line for line in notices] == [True, False] * 2
     assert ["few letters" in line for line in notices] == [False, True] * 2
 
@@ -133,10 +133,10 @@ def test_a_broken_artifact_is_named_and_built_again(
 ) -> None:
     ref = run(order(store, machine, "a"), {"before": None}).result()
     (ref.path / "letter").unlink()
-    told: list[str] = []
-    monkeypatch.setattr("tasks.run.print_line", told.append)
+    printed: list[str] = []
+    monkeypatch.setattr("tasks.run.print_line", printed.append)
     again = run(order(store, machine, "a"), {"before": None})
-    assert f"objects/{ref.digest[:12]}): letter is missing: set aside; it is built again" in told[0]
+    assert f"objects/{ref.digest[:12]}): letter is missing: set aside; it is built again" in printed[0]
     assert again.name == "Completed"
     assert (again.result().path / "letter").read_text() == "a"
 
@@ -156,10 +156,10 @@ def test_a_stage_reads_no_damaged_input(store: Store, machine: Machine) -> None:
 def test_the_page_shows_digest_and_metrics(store: Store, machine: Machine) -> None:
     ref = run(order(store, machine, "on the page"), {"before": None}).result()
     with get_client(sync_client=True) as client:
-        found = client.request(
+        response = client.request(
             "POST", "/artifacts/latest/filter", json={"artifacts": {"key": {"any_": ["metrics-letter-1"]}}}
         )
-    text = found.json()[0]["data"]
+    text = response.json()[0]["data"]
     assert ref.digest in text
     assert "| letters | 11 |" in text
     assert "a \\| b &lt;script>" in text
@@ -181,27 +181,29 @@ def test_the_page_shows_the_pictures_of_an_artifact(
     run(order(store, machine, "pictures"), {"before": None})
     keys = ["ladder-rr-10-letter-1", "questions-letter-1"]
     with get_client(sync_client=True) as client:
-        found = client.request("POST", "/artifacts/latest/filter", json={"artifacts": {"key": {"any_": keys}}}).json()
-    shown = {one["key"]: base64.b64decode(one["data"].removeprefix("data:image/png;base64,")) for one in found}
+        artifacts = client.request(
+            "POST", "/artifacts/latest/filter", json={"artifacts": {"key": {"any_": keys}}}
+        ).json()
+    shown = {one["key"]: base64.b64decode(one["data"].removeprefix("data:image/png;base64,")) for one in artifacts}
     assert shown == {keys[0]: b"\x89PNG of ladder-rr-10", keys[1]: b"\x89PNG of questions"}
-    assert {one["description"] for one in found} == {"Letter_1: ladder rr 10", "Letter_1: questions"}
+    assert {one["description"] for one in artifacts} == {"Letter_1: ladder rr 10", "Letter_1: questions"}
 
 
-def test_a_stage_that_asks_for_its_lineage_is_given_it(
+def test_a_stage_that_requests_its_lineage_gets_it(
     store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from letters import letter
 
     a = run(order(store, machine, "a"), {"before": None}).result()
-    given = []
+    received = []
 
-    def told(config: Any, before: Path | None, work: Work, lineage: Any) -> Metrics:
-        given.extend(lineage)
+    def recording(config: Any, before: Path | None, work: Work, lineage: Any) -> Metrics:
+        received.extend(lineage)
         return letter(config, before, work)
 
-    monkeypatch.setitem(STAGES, "letter", Stage(told, identity="key", lineage=True, gpu=True))
+    monkeypatch.setitem(STAGES, "letter", Stage(recording, identity="key", lineage=True, gpu=True))
     ref = run(order(store, machine, "b"), {"before": a}).result()
-    assert [(step.node, step.digest, step.gpus) for step in given] == [("Letter_1", a.digest, 0)]
+    assert [(step.node, step.digest, step.gpus) for step in received] == [("Letter_1", a.digest, 0)]
     assert ref.identity == ref.key
     on_gpus = machine.model_copy(update={"device": "auto"})
     monkeypatch.setattr("tasks.run.gpus", lambda: [0, 1, 2])
@@ -210,8 +212,10 @@ def test_a_stage_that_asks_for_its_lineage_is_given_it(
     assert [store.record(one.key).gpus for one in (ref, on_three, on_many)] == [0, 3, None]  # type: ignore[union-attr]
 
 
-def test_the_seconds_are_the_stages_own_work(store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the wait for a GPU nor what trackers take at their end."""
+def test_the_seconds_count_only_the_work_of_the_stage(
+    store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the wait for a GPU nor the time that trackers need at the end."""
     from letters import letter
 
     @contextmanager
@@ -220,7 +224,7 @@ def test_the_seconds_are_the_stages_own_work(store: Store, machine: Machine, mon
         yield
 
     @contextmanager
-    def live(*given: Any) -> Iterator[Any]:
+    def live(*arguments: Any) -> Iterator[Any]:
         yield silent
         time.sleep(3.0)
 
@@ -235,23 +239,23 @@ def test_the_seconds_are_the_stages_own_work(store: Store, machine: Machine, mon
     assert 0.1 <= store.record(ref.key).seconds < 3.0  # type: ignore[union-attr]
 
 
-def test_the_progress_on_the_page_is_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_progress_on_the_page_reaches_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[float] = []
-    begun = threading.Event()
+    started = threading.Event()
 
-    def create(percent: float, **given: Any) -> int:
+    def create(percent: float, **fields: Any) -> int:
         shown.append(percent)
-        begun.set()
+        started.set()
         return 1
 
     monkeypatch.setattr(page, "SECONDS_BETWEEN_UPDATES", 0.2)
     monkeypatch.setattr("prefect.artifacts.create_progress_artifact", create)
     monkeypatch.setattr(
-        "prefect.artifacts.update_progress_artifact", lambda _, progress, **given: shown.append(progress)
+        "prefect.artifacts.update_progress_artifact", lambda _, progress, **fields: shown.append(progress)
     )
     with page.progress_artifact("letter") as progress:
         progress(1, 4, "letters", None)
-        assert begun.wait(60)
+        assert started.wait(60)
         monkeypatch.setattr(page, "SECONDS_BETWEEN_UPDATES", 60.0)
         progress(4, 4, "letters", None)
     assert (shown[0], shown[-1]) == (25.0, 100.0)
@@ -260,22 +264,22 @@ def test_the_progress_on_the_page_is_followed_to_its_end(monkeypatch: pytest.Mon
 def test_a_page_that_hangs_or_fails_stops_nothing(
     store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hang(*given: Any) -> None:
+    def hang(*arguments: Any) -> None:
         time.sleep(60)
 
-    def fail(*given: Any) -> None:
+    def fail(*arguments: Any) -> None:
         raise OSError("the server is gone")
 
     monkeypatch.setattr(page, "show_metrics", hang)
     monkeypatch.setattr(page, "show_loss", fail)
     original = page.best_effort
-    monkeypatch.setattr(page, "best_effort", lambda *given: original(*given, seconds=0.5))
-    begun = time.monotonic()
+    monkeypatch.setattr(page, "best_effort", lambda *arguments: original(*arguments, seconds=0.5))
+    started = time.monotonic()
     assert run(order(store, machine, "a"), {"before": None}).name == "Completed"
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - started < 20
 
 
-def test_a_loss_curve(tmp_path: Path) -> None:
+def test_a_loss_curve_is_drawn_from_the_history(tmp_path: Path) -> None:
     import pandas as pd
 
     table = pd.DataFrame({"step": range(1, 1001), "loss": [5.0 / (i + 1) for i in range(1000)], "skipped": 0})

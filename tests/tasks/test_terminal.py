@@ -21,7 +21,7 @@ from tasks.terminal import (
 )
 
 
-def test_figures() -> None:
+def test_numbers_are_shown_briefly() -> None:
     assert count_text(1200, 3000, "updates") == "1,200/3,000 updates"
     assert count_text(1200, None, "passages") == "1,200 passages"
     assert (
@@ -52,7 +52,7 @@ def test_the_bar_is_gone_when_the_stage_has_ended(terminal: bool, monkeypatch: p
     assert ("stage1: 1/2 updates · loss 2.5" in written.getvalue()) == (not terminal)
 
 
-def test_in_80_columns_count_and_time_are_whole() -> None:
+def test_in_80_columns_count_and_time_are_complete() -> None:
     written = io.StringIO()
     losses = {"head_mlm": 5.567, "late_mlm": 5.594, "contrastive": 2.961, "tokens_per_second": 12_121.0, "mfu": 0.505}
     with shown_in(Console(file=written, force_terminal=True, width=80)), bar("encode-pretrained") as progress:
@@ -69,7 +69,7 @@ def test_in_a_worker_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr() == ("", "")
 
 
-def test_lines_for_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_written_to_the_log_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.terminal.SECONDS_BETWEEN_LINES", 0.0)
     written: list[str] = []
     progress = lines("condenser", written.append)

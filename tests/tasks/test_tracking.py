@@ -1,4 +1,4 @@
-"""What a training leaves in TensorBoard's, Weights & Biases' and MLflow's logs, killed and resumed or not."""
+"""The logs of TensorBoard, Weights & Biases and MLflow after a training, also after one that was killed and resumed."""
 
 import json
 import struct
@@ -30,14 +30,14 @@ def write_history(out: Path, steps: int = STEPS) -> None:
 
 
 class Training:
-    """Trains in a store of its own: tells a sample of its updates, and is killed or comes to its end."""
+    """A training in its own store: it reports some of its updates, and is killed or ends."""
 
-    def __init__(self, store: Path, told: list[str], **where: Any) -> None:
-        self.root, self.work, self.told = store / "logs", store / "work" / "KEY", told
+    def __init__(self, store: Path, printed: list[str], **where: Any) -> None:
+        self.root, self.work, self.printed = store / "logs", store / "work" / "KEY", printed
         self.where = Tracking(**{"tensorboard": False, "wandb": None, "mlflow": None, **where})
         (self.work / "checkpoints").mkdir(parents=True)
 
-    def run(self, live: list[int], run: str = "tiny/20261122T100000.000000Z", killed_with: int | None = None) -> None:
+    def run(self, steps: list[int], run: str = "tiny/20261122T100000.000000Z", killed_with: int | None = None) -> None:
         try:
             with tracking.tracked_progress(
                 Logs(self.where, self.root, run),
@@ -47,7 +47,7 @@ class Training:
                 self.checkpoints,
                 self.work / "out",
             ) as progress:
-                self.tell(progress, live)
+                self.report(progress, steps)
                 if killed_with is not None:
                     raise InterruptedError
                 write_history(self.work / "out")
@@ -56,8 +56,8 @@ class Training:
             folder.mkdir()
             (folder / "state.json").write_text(json.dumps({"step": killed_with}))
 
-    def tell(self, progress: Progress, live: list[int]) -> None:
-        for step in live:
+    def report(self, progress: Progress, steps: list[int]) -> None:
+        for step in steps:
             progress(step, STEPS, "updates", {**row(step), "tokens_per_second": 100.0 * step, "seconds_left": 1.0})
 
     @property
@@ -66,10 +66,10 @@ class Training:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    said: list[str] = []
-    monkeypatch.setattr(tracking, "print_line", said.append)
-    return said
+def printed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(tracking, "print_line", lines.append)
+    return lines
 
 
 def scalars(folder: Path) -> dict[str, dict[int, float]]:
@@ -78,53 +78,55 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
 
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     events.Reload()
-    found = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    assert all([step for step, _ in points] == sorted({step for step, _ in points}) for points in found.values())
-    return {tag: dict(points) for tag, points in found.items()}
+    series = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    assert all([step for step, _ in points] == sorted({step for step, _ in points}) for points in series.values())
+    return {tag: dict(points) for tag, points in series.items()}
 
 
 def losses(steps: int = STEPS) -> dict[int, Any]:
     return {step: pytest.approx(1.0 / step) for step in range(1, steps + 1)}
 
 
-def test_every_update_is_in_tensorboards_log_though_few_came_live(tmp_path: Path, told: list[str]) -> None:
-    training = Training(tmp_path, told, tensorboard=True)
+def test_every_update_is_in_tensorboards_log_although_few_were_reported_live(
+    tmp_path: Path, printed: list[str]
+) -> None:
+    training = Training(tmp_path, printed, tensorboard=True)
     training.run([1, 4, STEPS])
-    found = scalars(tmp_path / "logs/tiny/20261122T100000.000000Z/stage1")
-    assert found["loss"] == losses()
-    assert found["learning_rate"][4] == pytest.approx(0.025)
-    assert found["tokens_per_second"] == {1: 100.0, 4: 400.0, STEPS: 900.0}
-    assert "seconds_left" not in found
-    assert told == [f"  logs: tensorboard --logdir {tmp_path / 'logs'}"]
+    series = scalars(tmp_path / "logs/tiny/20261122T100000.000000Z/stage1")
+    assert series["loss"] == losses()
+    assert series["learning_rate"][4] == pytest.approx(0.025)
+    assert series["tokens_per_second"] == {1: 100.0, 4: 400.0, STEPS: 900.0}
+    assert "seconds_left" not in series
+    assert printed == [f"  logs: tensorboard --logdir {tmp_path / 'logs'}"]
 
 
-def test_a_killed_training_continues_in_its_log(tmp_path: Path, told: list[str]) -> None:
-    training = Training(tmp_path, told, tensorboard=True)
+def test_a_killed_training_continues_in_its_log(tmp_path: Path, printed: list[str]) -> None:
+    training = Training(tmp_path, printed, tensorboard=True)
     training.run([1, 4, 6], killed_with=3)
     folder = tmp_path / "logs/tiny/20261122T100000.000000Z/stage1"
     assert scalars(folder)["loss"].keys() == {1, 4, 6}
     training.run([5, STEPS], run="tiny/20261123T100000.000000Z")
-    found = scalars(folder)
-    assert found["loss"] == losses()
-    # What was reported after the checkpoint was undone with it.
-    assert found["tokens_per_second"].keys() == {1, 5, STEPS}
+    series = scalars(folder)
+    assert series["loss"] == losses()
+    # What was reported after the checkpoint is removed from the log.
+    assert series["tokens_per_second"].keys() == {1, 5, STEPS}
     assert [path.name for path in (tmp_path / "logs/tiny").iterdir()] == ["20261122T100000.000000Z"]
 
 
-def test_a_resumed_log_forgets_what_the_checkpoint_did_not_hold_at_once(tmp_path: Path, told: list[str]) -> None:
-    training = Training(tmp_path, told, tensorboard=True)
+def test_a_resumed_log_forgets_updates_after_the_checkpoint_at_once(tmp_path: Path, printed: list[str]) -> None:
+    training = Training(tmp_path, printed, tensorboard=True)
     training.run([1, 2, 3, 4, 5], killed_with=3)
     training.run([4], killed_with=4, run="tiny/20261123T100000.000000Z")
     assert scalars(tmp_path / "logs/tiny/20261122T100000.000000Z/stage1")["loss"].keys() == {1, 2, 3, 4}
 
 
-def test_points_keep_their_times_and_those_between_get_one(tmp_path: Path, told: list[str]) -> None:
-    training = Training(tmp_path, told, tensorboard=True)
-    begun = time.time()
+def test_points_keep_their_times_and_points_between_them_get_one(tmp_path: Path, printed: list[str]) -> None:
+    training = Training(tmp_path, printed, tensorboard=True)
+    started = time.time()
     training.run([1, STEPS])
     (path,) = trackers.event_files(tmp_path / "logs/tiny/20261122T100000.000000Z/stage1")
     when = [moment for moment, _ in trackers.read_points([path]).values()]
-    assert begun <= when[0] <= when[-1] <= time.time()
+    assert started <= when[0] <= when[-1] <= time.time()
     assert when == sorted(when)
 
 
@@ -135,13 +137,13 @@ def write_validation(out: Path) -> None:
     pd.DataFrame({"epoch": [1, 2], "step": [5, 9], "RR@10": [0.25, 0.5]}).to_parquet(out / "validation.parquet")
 
 
-def test_validation_and_an_evaluations_measures_are_tracked(tmp_path: Path, told: list[str]) -> None:
-    training = Training(tmp_path, told, tensorboard=True)
+def test_validation_and_an_evaluations_measures_are_tracked(tmp_path: Path, printed: list[str]) -> None:
+    training = Training(tmp_path, printed, tensorboard=True)
     out = training.work / "out"
     write_validation(out)
     training.run([1])
-    found = scalars(tmp_path / "logs/tiny/20261122T100000.000000Z/stage1")
-    assert found["dev RR@10"] == {5: 0.25, 9: 0.5}
+    series = scalars(tmp_path / "logs/tiny/20261122T100000.000000Z/stage1")
+    assert series["dev RR@10"] == {5: 0.25, 9: 0.5}
     systems = {"stage1": {"RR@10": {"mean": 0.5, "low": 0.25, "high": 0.75}}}
     hits = {"stage1": {"hits@20": {"mean": 0.75, "low": 0.5, "high": 1.0}}}
     metrics = {
@@ -162,51 +164,53 @@ def test_validation_and_an_evaluations_measures_are_tracked(tmp_path: Path, told
     }  # fmt: skip
 
 
-def test_what_trains_nothing_or_is_not_wanted_leaves_no_folder(tmp_path: Path, told: list[str]) -> None:
-    Training(tmp_path / "off", told).run([1, STEPS])
+def test_a_stage_without_training_or_trackers_leaves_no_folder(tmp_path: Path, printed: list[str]) -> None:
+    Training(tmp_path / "off", printed).run([1, STEPS])
     assert not (tmp_path / "off/logs").exists()
-    other = Training(tmp_path / "other", told, tensorboard=True)
-    write_history(other.work / "out")  # taken ready, say
+    other = Training(tmp_path / "other", printed, tensorboard=True)
+    write_history(other.work / "out")  # for example of an existing checkpoint
     logs = Logs(other.where, other.root, "tiny/now")
     with tracking.tracked_progress(logs, "encode", "encode", {}, other.checkpoints, other.work / "out") as progress:
         progress(1, 2, "passages", {"passages_per_second": 3.0})
     assert not (tmp_path / "other/logs").exists()
-    assert told == []
+    assert printed == []
 
 
-def test_a_full_disk_or_a_closed_folder_is_one_warning(
-    tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_full_disk_or_a_closed_folder_gives_one_warning(
+    tmp_path: Path, printed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: Any, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", full)
-        Training(tmp_path / "full", told, tensorboard=True).run([1, 2, STEPS])
-    assert [line for line in told if "yellow" in line] == [
+        Training(tmp_path / "full", printed, tensorboard=True).run([1, 2, STEPS])
+    assert [line for line in printed if "yellow" in line] == [
         "  [yellow]TensorBoard: no longer tracked (OSError: [Errno 28] No space left on device)[/]"
     ]
-    told.clear()
-    training = Training(tmp_path / "closed", told, tensorboard=True)
+    printed.clear()
+    training = Training(tmp_path / "closed", printed, tensorboard=True)
     training.root.write_text("a file is in the way")
     training.run([1, 2, STEPS])
-    assert [line.partition(":")[0] for line in told] == ["  [yellow]not tracked"]
+    assert [line.partition(":")[0] for line in printed] == ["  [yellow]not tracked"]
 
 
-def test_a_tracker_that_hangs_holds_nobody_up(tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_hangs_does_not_delay_a_training(
+    tmp_path: Path, printed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tracking, "SECONDS_TO_COMPLETE", 0.2)
     monkeypatch.setattr(tracking, "TensorBoard", lambda of: threading.Event().wait())
-    begun = time.monotonic()
-    Training(tmp_path, told, tensorboard=True).run(list(range(1, STEPS + 1)))
-    assert time.monotonic() - begun < 20
-    assert "TensorBoard: not done in time" in told[-1]
+    started = time.monotonic()
+    Training(tmp_path, printed, tensorboard=True).run(list(range(1, STEPS + 1)))
+    assert time.monotonic() - started < 20
+    assert "TensorBoard: not done in time" in printed[-1]
 
 
-def test_what_is_not_installed_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = Tracking(tensorboard=True, wandb="project", mlflow=None)
-    assert tracking.missing(wanted) == []
+def test_a_tracker_that_is_not_installed_is_reported_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Tracking(tensorboard=True, wandb="project", mlflow=None)
+    assert tracking.missing(settings) == []
     monkeypatch.setattr(tracking, "installed", lambda package: False)
-    assert tracking.missing(wanted) == [
+    assert tracking.missing(settings) == [
         "tracking.tensorboard: TensorBoard is not installed: pip install tensorboard, or set it to false",
         "tracking.wandb: Weights & Biases is not installed: pip install 'cocondenser[tracking]', or set it to null",
     ]
@@ -230,12 +234,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.mark.slow
 def test_mlflow_has_every_update_once_also_of_a_killed_training(
-    elsewhere: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+    elsewhere: Path, printed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow import MlflowClient
 
-    monkeypatch.setattr(tracking, "SECONDS_TO_STOP", 100.0)  # a killed one would not run next to the following one
-    training = Training(elsewhere, told, mlflow=str(elsewhere / "ml"))
+    monkeypatch.setattr(tracking, "SECONDS_TO_STOP", 100.0)  # so that a killed one ends before the next one begins
+    training = Training(elsewhere, printed, mlflow=str(elsewhere / "ml"))
     write_validation(training.work / "out")
     training.run([1, 4, 6], killed_with=3)
     training.run([5, STEPS], run="tiny/20261123T100000.000000Z")
@@ -254,20 +258,20 @@ def test_mlflow_has_every_update_once_also_of_a_killed_training(
 
 @pytest.mark.slow
 def test_weights_and_biases_has_every_update_once_also_of_a_killed_training(
-    elsewhere: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+    elsewhere: Path, printed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracking, "SECONDS_TO_STOP", 100.0)
-    training = Training(elsewhere, told, wandb="project")
+    training = Training(elsewhere, printed, wandb="project")
     training.run([1, 4, 6], killed_with=3)
     training.run([5, STEPS], run="tiny/20261123T100000.000000Z")
     files = sorted((elsewhere / "logs/tiny/20261122T100000.000000Z/stage1/wandb").rglob("run-*.wandb"))
-    assert len(files) == 2  # a file a session, of one run
+    assert len(files) == 2  # one file per session, both of one run
     assert len({path.name for path in files}) == 1
     end = time.monotonic() + 30
     while len(rows := [row for path in files for row in logged(path)]) < STEPS and time.monotonic() < end:
-        time.sleep(0.2)  # its service writes on its own time
+        time.sleep(0.2)  # its service writes later
     assert sorted((row["update"], row["loss"]) for row in rows) == [(s, 1.0 / s) for s in range(1, STEPS + 1)]
-    assert [line for line in told if "yellow" in line] == []
+    assert [line for line in printed if "yellow" in line] == []
 
 
 def logged(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -283,8 +287,8 @@ def logged(path: Path) -> Iterator[Mapping[str, Any]]:
         record += data[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # whole, or the last of its parts
-            found, record = Record.FromString(record), b""
-            if found.WhichOneof("record_type") == "history":
+            parsed, record = Record.FromString(record), b""
+            if parsed.WhichOneof("record_type") == "history":
                 yield {
-                    item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in found.history.item
+                    item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in parsed.history.item
                 }

@@ -1,4 +1,4 @@
-"""The model card: what the hub reads of it, its figures, and texts that are no markup."""
+"""The model card: its header for the hub, its figures, and escaped texts."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def source(tmp_path: Path) -> Source:
     )
 
 
-def test_no_text_is_markup(source: Source, tmp_path: Path) -> None:
+def test_no_text_becomes_markup(source: Source, tmp_path: Path) -> None:
     write_page(source, tmp_path, ("run",), None, None)
     page = (tmp_path / "README.md").read_text()
     shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(page)
@@ -84,7 +84,7 @@ def test_judgements_and_answers_have_a_table_each(source: Source, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("cut_at", "said"),
+    ("cut_at", "notes"),
     [
         ({}, []),
         ({"bm25": 1000, "stage1": 100}, []),
@@ -98,17 +98,17 @@ def test_judgements_and_answers_have_a_table_each(source: Source, tmp_path: Path
         ),
     ],
 )
-def test_lists_shorter_than_a_measure_looks_are_named(source: Source, tmp_path: Path, cut_at, said) -> None:
+def test_lists_shorter_than_the_depth_of_a_measure_are_named(source: Source, tmp_path: Path, cut_at, notes) -> None:
     source.metrics["splits"]["dev"]["cut_at"] = cut_at
     write_page(source, tmp_path, ("run",), None, None)
-    found = [line for line in (tmp_path / "README.md").read_text().splitlines() if "no list is longer" in line]
-    assert sorted(found) == sorted(said)
+    lines = [line for line in (tmp_path / "README.md").read_text().splitlines() if "no list is longer" in line]
+    assert sorted(lines) == sorted(notes)
     shown = MarkdownIt("commonmark").enable("table").render((tmp_path / "README.md").read_text())
-    assert shown.count("<p>") >= len(said)
+    assert shown.count("<p>") >= len(notes)
     assert all("longer than" not in cell for cell in re.findall("<td>.*</td>", shown))
 
 
-def test_trainings_up_to_the_model(source: Source) -> None:
+def test_the_card_lists_the_trainings_up_to_the_model(source: Source) -> None:
     rows = [tuple(row.values())[:4] for row in card(source)["trainings"]]
     assert rows == [
         ("coCondenser", "8 epochs", "2,048 documents", "0.0001"),
@@ -116,10 +116,10 @@ def test_trainings_up_to_the_model(source: Source) -> None:
     ]
 
 
-def test_the_hubs_header(source: Source) -> None:
-    found = yaml.safe_load(header(source).strip("-"))
-    assert (found["library_name"], found["base_model"]) == ("sentence-transformers", "bert-base-uncased")
-    assert "dense-retrieval" in found["tags"]
-    assert "license" not in found
+def test_the_header_names_library_base_model_and_tags(source: Source) -> None:
+    fields = yaml.safe_load(header(source).strip("-"))
+    assert (fields["library_name"], fields["base_model"]) == ("sentence-transformers", "bert-base-uncased")
+    assert "dense-retrieval" in fields["tags"]
+    assert "license" not in fields
     from_scratch = replace(source, settings={"initial": {"pretrained": None}})
     assert "base_model" not in yaml.safe_load(header(from_scratch).strip("-"))

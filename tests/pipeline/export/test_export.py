@@ -1,4 +1,4 @@
-"""What is exported gives the project's own vectors, lists and measures, by the packages that it is for."""
+"""Exported files give the project's own vectors, lists and measures in the packages that they are for."""
 
 import json
 import os
@@ -58,13 +58,13 @@ class Export:
 
 
 def blocks(folder: Path) -> list[str]:
-    """Of the page's code."""
+    """The code blocks of the page."""
     return re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)
 
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory) -> dict[str, Export]:
-    made = {}
+    by_name = {}
     for name, kind in KINDS.items():
         folder = tmp_path_factory.mktemp(name)
         source = source_of(make_run(folder / "run", kind), encoder_of(kind))
@@ -75,8 +75,8 @@ def exports(tmp_path_factory) -> dict[str, Export]:
         write_runs(source, out / "run", silent)
         write_index(source, out / "index", silent)
         write_page(source, out, PARTS, reading, figures)
-        made[name] = Export(source, out, reading, figures)
-    return made
+        by_name[name] = Export(source, out, reading, figures)
+    return by_name
 
 
 @pytest.fixture(params=[*KINDS])
@@ -89,8 +89,8 @@ def bert(exports) -> Export:
     return exports["bert"]
 
 
-def given(source: Source, texts: Sample) -> tuple[list[str], list]:
-    """Questions and passages as the page says that they are handed over."""
+def page_inputs(source: Source, texts: Sample) -> tuple[list[str], list]:
+    """Questions and passages in the form that the page describes."""
     queries = read_queries(source.collection)
     rows = at_rows(source.collection / "passages.parquet", texts.passages, ["title", "text"]).to_pylist()
     passages = [(row["title"], row["text"]) if row["title"] else row["text"] for row in rows]
@@ -103,8 +103,8 @@ def without_the_long_title(texts: Sample) -> Sample:
     return replace(texts, passages=texts.passages[kept], passage_rows=rows)
 
 
-def close(found, expected) -> None:
-    np.testing.assert_allclose(found, expected, atol=2e-5)
+def assert_close(actual, expected) -> None:
+    np.testing.assert_allclose(actual, expected, atol=2e-5)
 
 
 # The model
@@ -119,12 +119,12 @@ def test_sentence_transformers_gives_our_vectors(export):
     assert max(map(len, texts.passage_rows)) == source.passage_tokens
     theirs = SentenceTransformer(str(export.folder / "model"), device="cpu")
     assert theirs.similarity_fn_name == "dot"
-    ours, (questions, passages) = load_encoders(source.checkpoint), given(source, texts)
-    close(theirs.encode_query(questions), encode_rows(ours[0], texts.question_rows, 999))
-    close(theirs.encode_document(passages), encode_rows(ours[1], texts.passage_rows, 999))
+    ours, (questions, passages) = load_encoders(source.checkpoint), page_inputs(source, texts)
+    assert_close(theirs.encode_query(questions), encode_rows(ours[0], texts.question_rows, 999))
+    assert_close(theirs.encode_document(passages), encode_rows(ours[1], texts.passage_rows, 999))
 
 
-def test_one_side_of_an_untied_model_opens_by_itself(exports):
+def test_one_side_of_an_untied_model_loads_alone(exports):
     from sentence_transformers import SentenceTransformer
 
     folder, text = exports["roberta"].folder / "model", ["alpha beta"]
@@ -134,22 +134,22 @@ def test_one_side_of_an_untied_model_opens_by_itself(exports):
     assert query.max_seq_length == exports["roberta"].source.encoder.question_tokens
 
 
-def test_titles_joined_by_hand_are_read_alike(bert):
+def test_titles_joined_by_hand_give_the_same_vectors(bert):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(bert.folder / "model"), device="cpu")
     pair, joined = model.encode_document([("alpha beta", "gamma delta")]), ["alpha beta [SEP] gamma delta"]
     assert abs(model.encode_document(joined) - pair).max() > 0.01
     model.tokenizer.split_special_tokens = False
-    close(model.encode_document(joined), pair)
+    assert_close(model.encode_document(joined), pair)
 
 
-def test_texts_that_are_read_otherwise_are_counted(export):
-    """The two passages with the long title, none for their special tokens or their lengths."""
+def test_texts_that_are_read_differently_are_counted(export):
+    """Only the two passages with the long title; special tokens and lengths cause no difference."""
     assert export.reading == {"questions": 60, "questions_differing": 0, "passages": 120, "passages_differing": 2}
 
 
-def test_nothing_of_a_training_is_in_the_model(bert):
+def test_the_model_has_no_files_of_a_training(bert):
     assert {path.name for path in (bert.folder / "model").iterdir()} == {
         "1_Pooling",
         "config.json",
@@ -169,14 +169,14 @@ def test_a_graph_gives_torchs_vectors_in_any_batch(export):
     source, texts = export.source, read_sample(export.source, EVERY)
     rows_of = {"query": texts.question_rows, "passage": texts.passage_rows}
     for (side, rows), encoder in zip(rows_of.items(), load_encoders(source.checkpoint), strict=True):
-        ready = session(export.folder / "onnx" / ("model.onnx" if source.encoder.tied else f"{side}.onnx"))
+        graph = session(export.folder / "onnx" / ("model.onnx" if source.encoder.tied else f"{side}.onnx"))
         assert len({len(row) for row in rows}) >= 3
         expected = encode_rows(encoder, rows, 999)
-        close(padded(ready, rows), expected)
-        close(np.concatenate([padded(ready, [row]) for row in rows]), expected)
+        assert_close(padded(graph, rows), expected)
+        assert_close(np.concatenate([padded(graph, [row]) for row in rows]), expected)
 
 
-def test_what_was_measured_is_next_to_the_graphs(export):
+def test_the_measures_are_saved_next_to_the_graphs(export):
     figures = json.loads((export.folder / "onnx" / "onnx.json").read_text())
     names = ["model"] if export.source.encoder.tied else ["query", "passage"]
     assert [*figures["files"]] == [f"{name}{end}" for name in names for end in (".onnx", ".int8.onnx")]
@@ -188,7 +188,7 @@ def test_what_was_measured_is_next_to_the_graphs(export):
     assert figures["retrieval"]["float32"] == figures["retrieval"]["torch"]
 
 
-def test_a_graph_of_other_vectors_is_refused(bert):
+def test_a_graph_with_different_vectors_is_refused(bert):
     path, rows = bert.folder / "onnx" / "model.onnx", read_sample(bert.source, 20).question_rows
     expected = encode_rows(load_encoders(bert.source.checkpoint)[0], rows, 999)
     assert checked(path, rows, expected) < 1e-5
@@ -213,44 +213,44 @@ def test_equal_models_give_equal_bytes_without_this_machines_paths(bert, tmp_pat
 # Measures, runs, index
 
 
-def evaluated(source: Source) -> dict[str, Any]:
+def evaluated_splits(source: Source) -> dict[str, Any]:
     return json.loads((source.collection.parent / "evaluate" / "metrics.json").read_text())["splits"]
 
 
-def test_the_loss_is_measured_as_the_evaluation_measures(bert):
+def test_retrieval_measures_equal_those_of_the_evaluation(bert):
     encoder = load_encoders(bert.source.checkpoint)[0]
 
     def encode(rows: Sequence[np.ndarray]) -> np.ndarray:
         return encode_rows(encoder, rows, 999)
 
-    ways = {"torch": encode, "backwards": lambda rows: -encode(rows)}
-    found = onnx_files.retrieval_measures(bert.source, ways, silent)
-    assert found is not None
-    assert (found["split"], found["questions"]) == ("dev", 20)
+    encoders = {"torch": encode, "backwards": lambda rows: -encode(rows)}
+    measured = onnx_files.retrieval_measures(bert.source, encoders, silent)
+    assert measured is not None
+    assert (measured["split"], measured["questions"]) == ("dev", 20)
     for name in onnx_files.SHOWN:
-        known = evaluated(bert.source)["dev"]["systems"]["stage1"][name]["mean"]
-        assert found["torch"][name] == pytest.approx(known, abs=1e-6)
-        assert found["torch"][name] > found["backwards"][name]
-    assert onnx_files.retrieval_measures(replace(bert.source, index=None), ways, silent) is None
+        known = evaluated_splits(bert.source)["dev"]["systems"]["stage1"][name]["mean"]
+        assert measured["torch"][name] == pytest.approx(known, abs=1e-6)
+        assert measured["torch"][name] > measured["backwards"][name]
+    assert onnx_files.retrieval_measures(replace(bert.source, index=None), encoders, silent) is None
 
 
-def test_the_runs_measure_as_the_evaluation_says(bert):
+def test_measures_of_the_runs_equal_those_of_the_evaluation(bert):
     import ir_measures
 
     folder = bert.folder / "run"
     names = {"run": "stage1", "bm25": "bm25", "fusion": "fusion"}
     copies = {f"{name}{end}" for name in names for end in (".trec", ".parquet")}
     assert {path.name for path in folder.iterdir()} == {*copies, "qrels.dev.trec", "qrels.test.trec"}
-    for split, found in evaluated(bert.source).items():
+    for split, part in evaluated_splits(bert.source).items():
         judged = [*ir_measures.read_trec_qrels(str(folder / f"qrels.{split}.trec"))]
         for name, system in names.items():
             run = [*ir_measures.read_trec_run(str(folder / f"{name}.trec"))]
             for measure in map(ir_measures.parse_measure, onnx_files.SHOWN):
                 mean = ir_measures.calc_aggregate([measure], judged, run)[measure]
-                assert mean == pytest.approx(found["systems"][system][str(measure)]["mean"], abs=1e-6)
+                assert mean == pytest.approx(part["systems"][system][str(measure)]["mean"], abs=1e-6)
 
 
-def test_copies_are_the_users_own(bert):
+def test_copied_files_are_independent_of_the_store(bert):
     for name in ("index", "docid"):
         copied = bert.folder / "index" / name
         assert copied.read_bytes() == (bert.source.served / name).read_bytes()
@@ -258,7 +258,7 @@ def test_copies_are_the_users_own(bert):
         assert not copied.is_symlink()
 
 
-def test_places_are_evenly_spread():
+def test_positions_are_evenly_spread():
     assert spread(3, 200).tolist() == [0, 1, 2]
     assert spread(1000, 4).tolist() == [0, 333, 666, 999]
     assert spread(0, 4).tolist() == []
@@ -267,7 +267,7 @@ def test_places_are_evenly_spread():
 # The page
 
 
-def test_the_code_of_the_page_runs_and_its_ways_agree(export, monkeypatch, capsys):
+def test_the_code_of_the_page_runs_and_its_vectors_agree(export, monkeypatch, capsys):
     monkeypatch.chdir(export.folder)
     assert len(export.blocks) == 6
     known: dict[str, Any] = {}
@@ -275,8 +275,8 @@ def test_the_code_of_the_page_runs_and_its_ways_agree(export, monkeypatch, capsy
         if "pyserini" not in block:
             exec(block, known)
     for name, least in (("vectors", 0.999999), ("question_vectors", 0.9)):
-        found, expected = torch.as_tensor(known[name]), torch.from_numpy(known["questions"])
-        assert torch.nn.functional.cosine_similarity(found, expected).item() > least
+        actual, expected = torch.as_tensor(known[name]), torch.from_numpy(known["questions"])
+        assert torch.nn.functional.cosine_similarity(actual, expected).item() > least
     assert known["passage_vectors"].shape == known["passages"].shape
     ids, index = passage_ids(export.source.collection), open_index(export.source.index)
     rows, _ = top_k(known["questions"], index, 5)
@@ -284,7 +284,7 @@ def test_the_code_of_the_page_runs_and_its_ways_agree(export, monkeypatch, capsy
 
 
 @pytest.mark.parametrize("parts", [["model"], ["onnx"], ["index"], ["run"], ["onnx", "index"]])
-def test_the_page_speaks_of_what_is_there(bert, tmp_path, parts, monkeypatch):
+def test_the_page_describes_only_the_exported_parts(bert, tmp_path, parts, monkeypatch):
     for part in parts:
         (tmp_path / part).symlink_to(bert.folder / part)
     write_page(bert.source, tmp_path, parts, None, bert.figures if "onnx" in parts else None)
@@ -297,10 +297,11 @@ def test_the_page_speaks_of_what_is_there(bert, tmp_path, parts, monkeypatch):
 
 
 @pytest.mark.slow
-def test_all_code_of_the_page_runs_by_itself_pyserini_too(bert):
+def test_all_code_of_the_page_runs_also_with_pyserini(bert):
     code = "\n".join(["from pipeline.bm25 import java", "java.start_java()", *bert.blocks])
-    there = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    ended = subprocess.run([sys.executable, "-c", code], cwd=bert.folder, env=there, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    by_faiss, by_pyserini = (line for line in ended.stdout.splitlines() if line.startswith("['p"))
+    variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-c", code]
+    completed = subprocess.run(command, cwd=bert.folder, env=variables, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr
+    by_faiss, by_pyserini = (line for line in completed.stdout.splitlines() if line.startswith("['p"))
     assert by_faiss == by_pyserini

@@ -19,13 +19,13 @@ def test_text_of_the_collection_is_escaped(page):
     assert "&lt;/pre&gt;" in page
 
 
-def test_it_needs_nothing_else(page):
+def test_the_page_is_self_contained(page):
     assert "link" not in elements(page)
     assert "img" not in elements(page)
     assert not re.search(r"""(src|href)=["']?(?!#)[a-z/]|@import|url\((?!#)""", page)
 
 
-def test_it_shows_figures_pictures_counts_and_lineage(page, inputs):
+def test_the_page_shows_figures_pictures_counts_and_lineage(page, inputs):
     metrics = json.loads((inputs["evaluate"] / "metrics.json").read_text())
     for system in metrics["splits"]["test"]["systems"].values():
         mean = f"{system['RR@10']['mean']:.3f}".removeprefix("0")
@@ -35,25 +35,25 @@ def test_it_shows_figures_pictures_counts_and_lineage(page, inputs):
         assert part in page
     assert "one encoder for questions and one for passages" in page
     assert "passages empty" not in page  # zero
-    assert "untied" not in page  # a folder's name that is no digest says where it lies
+    assert "untied" not in page  # a folder name that is no digest would show a local path
 
 
 @pytest.mark.parametrize("cut", [5, 20, 200])
-def test_all_measures_say_where_they_look_deeper_than_lists(cut, inputs, tmp_path):
+def test_measures_deeper_than_the_lists_are_named_on_the_page(cut, inputs, tmp_path):
     folder = tmp_path / "evaluate"
     shutil.copytree(inputs["evaluate"], folder)
     metrics = json.loads((folder / "metrics.json").read_text())
     metrics["splits"]["test"]["cut_at"] = {"bm25": cut}
     (folder / "metrics.json").write_text(json.dumps(metrics))
     report(CONFIG, **{**inputs, "evaluate": folder}, lineage=LINEAGE, **WHOLE, work=work(tmp_path / "out"))
-    found = (tmp_path / "out" / "report.html").read_text().split('<section id="measures">')[1].split("</section>")[0]
+    section = (tmp_path / "out" / "report.html").read_text().split('<section id="measures">')[1].split("</section>")[0]
     measures = next(iter(metrics["splits"]["test"]["systems"].values()))
-    assert f"BM25: {shallow(cut, measures)}." in found
+    assert f"BM25: {shallow(cut, measures)}." in section
 
 
-def test_answers_show_what_is_relevant(page):
+def test_answers_show_which_passages_are_relevant(page):
     random = page.split("Picked at random")[1]
-    assert random.count('class="tick"') == 3  # BM25: p0 and p1; stage 2: p1 alone, p0 is third
+    assert random.count('class="tick"') == 3  # BM25: p0 and p1; stage 2: only p1, because p0 is third
     assert "first relevant at rank 3" in random
 
 
@@ -68,14 +68,14 @@ def test_colours_come_from_the_page(page):
 def test_equal_inputs_give_equal_bytes(inputs, page, tmp_path):
     import matplotlib
 
-    matplotlib.rcParams["lines.linewidth"] = 9  # a user's own settings do not show
+    matplotlib.rcParams["lines.linewidth"] = 9  # a user's own settings have no effect
     report(CONFIG, **inputs, lineage=LINEAGE, **WHOLE, work=work(tmp_path / "out"))
     assert matplotlib.rcParams["lines.linewidth"] == 9
     matplotlib.rcdefaults()
     assert (tmp_path / "out" / "report.html").read_text() == page
 
 
-def test_without_trainings_and_examples(inputs, tmp_path):
+def test_a_page_without_trainings_and_examples_lacks_their_sections(inputs, tmp_path):
     bare = {**inputs, "cocondenser": None, "stage2": None}
     config = CONFIG.model_copy(update={"examples": 0, "changes": 0})
     assert report(config, **bare, configuration={}, command=[], work=work(tmp_path / "out"))["examples"] == 0
@@ -86,8 +86,8 @@ def test_without_trainings_and_examples(inputs, tmp_path):
     assert "<h2>Results</h2>" in text
 
 
-def test_questions_that_changed_most(page):
-    """Of BM25's p0 and stage 2's p0 at rank 3: test0 lost; test1 kept its rank 2."""
+def test_questions_that_changed_most_are_listed(page):
+    """BM25 has p0 first and stage 2 has it at rank 3: test0 lost. test1 kept its rank 2."""
     assert "Gained most" not in page
     lost = page.split("Lost most")[1].split("Picked at random")[0]
     assert re.findall(r"question (test\d)", lost) == ["test0"]
@@ -97,7 +97,7 @@ def test_questions_that_changed_most(page):
     assert "1 alike" in page
 
 
-def test_the_lineage_tells_steps_and_what_they_took(page):
+def test_the_lineage_shows_steps_with_their_times(page):
     for part in ("ingest", "13 s", "1 h 30 min", "3.00", "5a5a5a5a5a5a", "a3" * 32, "3.11.2, 3.12.1"):
         assert part in page
     assert "5b5b5b5b5b5b</code> *" in page
@@ -105,8 +105,8 @@ def test_the_lineage_tells_steps_and_what_they_took(page):
     assert "without 1 step whose GPUs were not recorded" in page
     assert "Of 1 step no record is left." in page
     assert "cocondenser run tiny --set &#39;title=&lt;script&gt;&#39;" in page
-    told = build_summary(LINEAGE)
-    assert (told["time"], told["gpu_hours"], told["unknown"], told["kept"]) == ("1 h 31 min", "3.00", 1, 1)
+    summary = build_summary(LINEAGE)
+    assert (summary["time"], summary["gpu_hours"], summary["unknown"], summary["kept"]) == ("1 h 31 min", "3.00", 1, 1)
 
 
 def test_notices_are_listed_by_node(page):
@@ -116,12 +116,12 @@ def test_notices_are_listed_by_node(page):
     assert "passages dropped: 1" in listed
 
 
-def test_without_notices_there_is_no_such_section(inputs, tmp_path):
+def test_a_page_without_notices_lacks_their_section(inputs, tmp_path):
     report(CONFIG, **inputs, lineage=LINEAGE[1:], **WHOLE, work=work(tmp_path / "out"))
     assert "#notices" not in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_times_as_people_say_them():
+def test_times_are_shown_in_readable_units():
     assert [duration(s) for s in (0.04, 9.96, 59.4, 59.6, 3599.6, 100_000)] == [
         *("0.0 s", "10 s", "59 s", "1 min 00 s", "1 h 00 min", "27 h 47 min")
     ]

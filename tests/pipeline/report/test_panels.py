@@ -42,7 +42,7 @@ PICTURES = {
 
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
-    """What is drawn, before it becomes text."""
+    """The figures that are drawn, before they become text."""
     drawn: list[Figure] = []
 
     def keep(figure: Figure) -> str:
@@ -57,27 +57,27 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_has_every_row_in_the_pages_colours_and_equal_bytes(name):
-    made = PICTURES[name]()
-    assert made.name == "drawn"
-    picture = made.svg
+    panel = PICTURES[name]()
+    assert panel.name == "drawn"
+    picture = panel.svg
     assert picture.startswith('<svg role="img"')
     for text in ("BERT", "Condenser, continued", "co&lt;Condenser&gt; &amp; $more$", "row 4", ">T<"):
         assert text in picture, text
-    assert not re.search(r"#0[12]0[0-9]0[0-9]", picture), "a stand-in is left"
+    assert not re.search(r"#0[12]0[0-9]0[0-9]", picture), "a placeholder colour is left"
     assert {"ink", "line"} < {*re.findall(r"var\(--([a-z0-9]+)\)", picture)}
-    assert made == PICTURES[name]()
+    assert panel == PICTURES[name]()
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_is_a_file_in_light_colours_too(name):
+def test_a_picture_is_also_a_file_in_light_colours(name):
     pixels = (255 * imread(io.BytesIO(PICTURES[name]().png))[..., :3]).round().astype(int).reshape(-1, 3)
     seen = {f"#{r:02x}{g:02x}{b:02x}" for r, g, b in np.unique(pixels, axis=0)}
     assert {light()["paper"], light()["stage2"]} <= seen
-    assert not seen & {*COLOURS}, "a stand-in is left"
+    assert not seen & {*COLOURS}, "a placeholder colour is left"
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_the_legend_lies_below_all_axes_and_within_the_picture(name, figures):
+def test_the_legend_is_below_all_axes_and_within_the_picture(name, figures):
     PICTURES[name]()
     (figure,) = figures
     legend = figure.legends[0].get_window_extent()
@@ -92,7 +92,7 @@ def test_the_legend_lies_below_all_axes_and_within_the_picture(name, figures):
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_every_line_lies_within_its_axes(name, figures):
+def test_every_line_is_within_its_axes(name, figures):
     PICTURES[name]()
     for axes in figures[0].axes:
         for line in axes.get_lines():
@@ -101,7 +101,7 @@ def test_every_line_lies_within_its_axes(name, figures):
             assert np.all((at >= [box.x0 - 1, box.y0 - 1]) & (at <= [box.x1 + 1, box.y1 + 1]))
 
 
-def test_entropies_have_a_panel_a_model_and_one_scale(figures):
+def test_entropies_have_one_panel_per_model_and_one_scale(figures):
     entropy_panels(
         "drawn", {"BERT": {"pretrained": [4, 1]}, "ICT": {"pretrained": [1, 1], "fine-tuned": []}, "C": {}}, "T"
     )
@@ -123,7 +123,7 @@ def test_stages_have_their_own_colours():
         assert text in picture
 
 
-def test_first_epochs_are_averages_of_what_lies_within_them(figures):
+def test_first_epochs_are_averages_within_their_range(figures):
     losses = [8.0] * 250 + [2.0, 4.0] * 125
     first_epochs("drawn", {"a": (EPOCHS, losses), "none": ([], []), "zero": ([1.0], [0.0])}, 3, "T")
     axes = figures[0].axes[0]
@@ -135,7 +135,7 @@ def test_first_epochs_are_averages_of_what_lies_within_them(figures):
     np.testing.assert_allclose(y[x > 2.6], 3.0, atol=0.3)
 
 
-def test_averages_are_those_of_stretches_of_equal_width():
+def test_averages_are_over_intervals_of_equal_width():
     x, y = averaged([0.1, 0.3, 1.5, 3.9, 4.0], [1, 3, 5, 8, 10], 4.0, 4)
     np.testing.assert_allclose([x, y], [[0.2, 1.5, 3.95], [2, 5, 9]])
     few = averaged([1, 2], [5, 6], 2.0, 50)

@@ -43,16 +43,16 @@ def test_neighbours_have_a_line_for_each_pair_and_n(inputs, tmp_path):
         assert text in picture
 
 
-def test_seven_thousand_questions_stay_small():
+def test_a_picture_of_seven_thousand_questions_is_small():
     from pipeline.report.analyses import gains_picture
 
-    found = gains_picture("questions", np.linspace(1, -0.5, 6980), "stage 2 against BM25", "difference in 1 / rank")
-    assert len(found.svg) < 40_000
-    assert "4,653 better" in found.svg
-    assert "2,327 worse" in found.svg
+    picture = gains_picture("questions", np.linspace(1, -0.5, 6980), "stage 2 against BM25", "difference in 1 / rank")
+    assert len(picture.svg) < 40_000
+    assert "4,653 better" in picture.svg
+    assert "2,327 worse" in picture.svg
 
 
-def test_pictures_are_coloured_files_too(inputs, tmp_path):
+def test_pictures_are_also_coloured_files(inputs, tmp_path):
     from matplotlib.image import imread
 
     report(CONFIG, **inputs, **WHOLE, work=work(tmp_path / "out"))
@@ -63,7 +63,7 @@ def test_pictures_are_coloured_files_too(inputs, tmp_path):
     pixels = (255 * imread(tmp_path / "out" / "pictures" / "ladder-rr-10.png")[..., :3]).round().astype(int)
     shades = {tuple(shade) for shade in np.unique(pixels.reshape(-1, 3), axis=0).tolist()}
     assert {(255, 255, 255), (0x14, 0x50, 0x8C), (0x8A, 0x92, 0x9B)} <= shades  # paper, stage 2, BM25
-    assert not {shade for shade in shades if max(shade) < 10}  # no stand-in is left
+    assert not {shade for shade in shades if max(shade) < 10}  # no placeholder colour is left
 
 
 def test_rounds_and_other_systems_have_a_colour():

@@ -20,7 +20,7 @@ FIGURES = {"mean": 0.012, "low": -0.001, "high": 0.025}
 
 
 def split(*systems: str, differences: tuple[str, ...] = (), tested: bool = False, **more) -> dict:
-    """What metrics.json holds of a split."""
+    """The entry of a split in metrics.json."""
     test = {"p": 0.02, "p_holm": 0.043, "wins": 1200, "ties": 30, "losses": 7} if tested else {}
     return {
         "questions": 1237,
@@ -33,7 +33,7 @@ def split(*systems: str, differences: tuple[str, ...] = (), tested: bool = False
 
 
 def hits(*systems: str) -> dict:
-    """As `split`, by answer strings."""
+    """Like `split`, for answer strings."""
     named = ("hits@5", "hits@20", "hits@100")
     return {
         "questions": 3610,
@@ -67,8 +67,8 @@ def test_later_rounds_and_reranking_have_their_rows_and_points(inputs, tmp_path)
 
 
 def test_an_existing_model_has_its_row_and_point(inputs, tmp_path):
-    bm25, found = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
-    evaluate(EVALUATE, inputs["collection"], bm25, work(tmp_path / "metrics"), model=found)
+    bm25, run = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
+    evaluate(EVALUATE, inputs["collection"], bm25, work(tmp_path / "metrics"), model=run)
     metrics = json.loads((tmp_path / "metrics" / "metrics.json").read_text())
     assert (metrics["dense"], metrics["labels"]["fusion"]) == ("model", "BM25 + existing model")
     model = inputs["cocondenser"]
@@ -83,11 +83,11 @@ def test_questions_with_answers_have_a_table_of_hits(inputs, tmp_path, judged):
     """Next to the judged measures, or instead of them."""
     collection = tmp_path / "collection"
     shutil.copytree(inputs["collection"], collection)
-    asked = [(f"test{n}", "test", f"question {n}", ["number 3"]) for n in (0, 1)]
-    write_table(collection / "queries.parquet", schemas()["queries"], asked)
+    queries = [(f"test{n}", "test", f"question {n}", ["number 3"]) for n in (0, 1)]
+    write_table(collection / "queries.parquet", schemas()["queries"], queries)
     qrels = pq.read_table(collection / "qrels.parquet").to_pylist() if judged else []
-    kept = [tuple(row.values()) for row in qrels if row["query_id"] in ("test0", "test1")]
-    write_table(collection / "qrels.parquet", schemas()["qrels"], kept)
+    judgements = [tuple(row.values()) for row in qrels if row["query_id"] in ("test0", "test1")]
+    write_table(collection / "qrels.parquet", schemas()["qrels"], judgements)
     bm25, stage2 = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
     evaluate(EVALUATE, collection, bm25, work(tmp_path / "metrics"), stage2=stage2)
     report(CONFIG, collection, tmp_path / "metrics", **WHOLE, work=work(tmp_path / "out"))
@@ -103,11 +103,11 @@ def test_questions_with_answers_have_a_table_of_hits(inputs, tmp_path, judged):
         assert "None" not in page
 
 
-def test_a_differences_sign(page):
+def test_a_difference_has_its_sign(page):
     loss = {name: -value for name, value in FIGURES.items()}
-    found = split("stage1", "stage2", differences=("stage2 - stage1", "stage1 - stage2"))
-    found["differences"]["stage1 - stage2"] = dict.fromkeys(MEASURES, loss)
-    metrics = metrics_of(test=found)
+    part = split("stage1", "stage2", differences=("stage2 - stage1", "stage1 - stage2"))
+    part["differences"]["stage1 - stage2"] = dict.fromkeys(MEASURES, loss)
+    metrics = metrics_of(test=part)
     gain, fall = difference_rows(metrics, split_measures(metrics, [])[0])
     assert gain["cells"][0] == {"sure": False, "mean": "+.012", "interval": "[−.001, .025]", "p": ""}
     assert (fall["label"], fall["cells"][0]["mean"]) == ("stage 1 − stage 2", "−.012")
@@ -128,17 +128,17 @@ def test_a_tested_difference_has_p_and_counts():
 
 
 @pytest.mark.parametrize(("p_holm", "sure"), [(0.049, True), (0.05, False), (0.7, False)])
-def test_a_difference_is_sure_by_its_corrected_p_alone(p_holm, sure):
-    """As in the table of an ablation; the interval of one pair is corrected for nothing."""
-    found = split("stage1", "stage2", differences=("stage2 - stage1",), tested=True)
+def test_only_the_corrected_p_makes_a_difference_sure(p_holm, sure):
+    """As in the table of an ablation. The interval of one pair is not corrected."""
+    part = split("stage1", "stage2", differences=("stage2 - stage1",), tested=True)
     for interval in ({"low": -0.001, "high": 0.025}, {"low": 0.001, "high": 0.023}):
-        found["differences"]["stage2 - stage1"] = {key: {**FIGURES, **interval, "p_holm": p_holm} for key in MEASURES}
-        metrics = metrics_of(test=found)
+        part["differences"]["stage2 - stage1"] = {key: {**FIGURES, **interval, "p_holm": p_holm} for key in MEASURES}
+        metrics = metrics_of(test=part)
         (row,) = difference_rows(metrics, split_measures(metrics, [])[0])
         assert {cell["sure"] for cell in row["cells"]} == {sure}
 
 
-def test_what_was_published_leads_and_has_its_columns():
+def test_published_figures_choose_the_first_split_and_its_columns():
     metrics = metrics_of(dev=split("bm25", "stage2"), test={**split("bm25", "stage2"), "questions": 43})
     assert [part.split for part in split_measures(metrics, [])] == ["test", "dev"]
     rows = [published("stage2", "dev", RR_10=0.382, R_1000=0.984), published("stage2", "test", nDCG_10=0.7)]
@@ -155,7 +155,8 @@ def test_the_papers_figures_are_below_ours(inputs, tmp_path):
     table = (tmp_path / "out" / "report.html").read_text().split("</table>")[0]
     assert "published .382" in table
     rows = re.findall(r'<tr(?: class="(\w+)")?><th scope="row">.*?</tr>', table, re.DOTALL)
-    assert rows == ["", "", "published", "", "published"]  # BM25, stage 2, its own; the fusion; a row that we have not
+    # BM25, stage 2 and its published row, fusion, the published row of a stage that this run lacks.
+    assert rows == ["", "", "published", "", "published"]
     cells = re.findall(r"<td>(.*?)</td>", table.split('<tr class="published">')[1])
     assert cells[:4] == [".382", "", "", ".984"]
     whole = (tmp_path / "out" / "report.html").read_text()
@@ -163,17 +164,17 @@ def test_the_papers_figures_are_below_ours(inputs, tmp_path):
     assert "<code>title=&lt;script&gt;</code>" in whole
 
 
-def test_a_split_with_answers_alone_leads_with_hits(inputs, tmp_path):
+def test_a_split_with_only_answers_shows_hits_first(inputs, tmp_path):
     evaluation = tmp_path / "metrics"
     evaluation.mkdir()
     metrics = json.loads((inputs["evaluate"] / "metrics.json").read_text())
     metrics["splits"]["test"] = {"systems": {}, "questions": 0, "answers": hits("bm25", "stage2")}
     (evaluation / "metrics.json").write_text(json.dumps(metrics))
     rows = pq.read_table(inputs["evaluate"] / "per_query.parquet").to_pylist()
-    found = {"bm25": (0, 0, 1), "stage2": (1, 1, 1)}
+    hits_of = {"bm25": (0, 0, 1), "stage2": (1, 1, 1)}
     named = ("hits@5", "hits@20", "hits@100")
     for row in rows:
-        has = found.get(row["system"], (0, 0, 0)) if row["split"] == "test" else (None, None, None)
+        has = hits_of.get(row["system"], (0, 0, 0)) if row["split"] == "test" else (None, None, None)
         row |= dict(zip(named, has, strict=True)) | ({"RR@100": None} if row["split"] == "test" else {})
     pq.write_table(pa.Table.from_pylist(rows), evaluation / "per_query.parquet")
     answers = pq.read_table(inputs["evaluate"] / "answers.parquet")
@@ -181,14 +182,14 @@ def test_a_split_with_answers_alone_leads_with_hits(inputs, tmp_path):
     pq.write_table(
         answers.drop_columns("holds_answer").append_column("holds_answer", holds), evaluation / "answers.parquet"
     )
-    given = {**inputs, "evaluate": evaluation}
+    changed = {**inputs, "evaluate": evaluation}
     paper = [published("stage2", "test", hits_5=0.758, hits_20=0.843)]
-    report(CONFIG.model_copy(update={"published": paper}), **given, **WHOLE, work=work(tmp_path / "out"))
+    report(CONFIG.model_copy(update={"published": paper}), **changed, **WHOLE, work=work(tmp_path / "out"))
     page = (tmp_path / "out" / "report.html").read_text()
     assert "hits@20 on 3,610 test questions" in page
     assert ".600 <small>published .843</small>" in page
     assert "<th>hits@5</th><th>hits@20</th><th>hits@100</th>" in page
-    assert "2 better" in page  # of the picture
+    assert "2 better" in page  # in the picture
     gained = page.split("Gained most")[1].split("Picked at random")[0]
     assert "an answer in the first 100" in gained
     assert "an answer in the first 5" in gained
@@ -197,14 +198,14 @@ def test_a_split_with_answers_alone_leads_with_hits(inputs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("dev", "fields", "said"),
+    ("dev", "fields", "phrase"),
     [
         (
             False,
             {"fusion_methods": ["reciprocal_rank", "weighted_sum"], "fusion_weights": [0.1, 0.5]},
             "z-normalised scores, the first with weight 0.5, not tuned: no dev questions",
         ),
-        (False, {}, "reciprocal ranks (k = 60), the first with weight 0.9"),  # nothing was to be chosen
+        (False, {}, "reciprocal ranks (k = 60), the first with weight 0.9"),  # there was nothing to choose
         (
             True,
             {"fusion_weights": [0.1, 0.5]},
@@ -212,7 +213,7 @@ def test_a_split_with_answers_alone_leads_with_hits(inputs, tmp_path):
         ),
     ],
 )
-def test_the_page_says_how_the_fusion_was_chosen_and_which_lists_are_cut(dev, fields, said, inputs, tmp_path):
+def test_the_page_says_how_the_fusion_was_chosen_and_which_lists_are_cut(dev, fields, phrase, inputs, tmp_path):
     bm25, stage2 = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
     collection = tmp_path / "collection"
     shutil.copytree(inputs["collection"], collection)
@@ -222,7 +223,7 @@ def test_the_page_says_how_the_fusion_was_chosen_and_which_lists_are_cut(dev, fi
     evaluate(config, collection, bm25, work(tmp_path / "metrics"), stage2=stage2)
     report(CONFIG, collection, tmp_path / "metrics", **WHOLE, work=work(tmp_path / "out"))
     page = (tmp_path / "out" / "report.html").read_text()
-    assert f"BM25 + stage 2 adds {said}." in page
+    assert f"BM25 + stage 2 adds {phrase}." in page
     assert ("not tuned" in page) == (not dev and bool(fields))
     assert "BM25: no list is longer than 2; RR@10 is RR@2, R@100 is R@2 there, and nDCG@10 is cut." in page
     assert "stage 2: no list is longer than 3;" in page

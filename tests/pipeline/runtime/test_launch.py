@@ -30,15 +30,15 @@ def machine(ranks: int = 1) -> Machine:
     return make_machine(ranks=ranks, checkpoint_minutes=0)
 
 
-def test_result_and_progress_come_back(tmp_path):
-    seen = []
-    result = launch("children:echo", {"a": [1, "b"]}, machine(), lambda *x: seen.append(x), tmp_path)
+def test_result_and_progress_reach_the_caller(tmp_path):
+    calls = []
+    result = launch("children:echo", {"a": [1, "b"]}, machine(), lambda *x: calls.append(x), tmp_path)
     assert result == {"device": "cpu", "world": 1, "threads": 1, "a": [1, "b"]}
-    assert seen[0] == (1, 3, "things", {"half": 0.0})
-    assert seen[-1] == (3, 3, "things", {"half": 1.0})
+    assert calls[0] == (1, 3, "things", {"half": 0.0})
+    assert calls[-1] == (3, 3, "things", {"half": 1.0})
 
 
-def test_tensorfloat_32_is_for_cuda_alone():
+def test_only_cuda_uses_tensorfloat_32():
     before = torch.get_float32_matmul_precision()
     try:
         for tf32, device, precision in ((True, "cpu", "highest"), (False, "cuda", "highest"), (True, "cuda", "high")):
@@ -54,12 +54,12 @@ def test_a_child_is_no_rank_of_an_outer_torchrun(tmp_path, monkeypatch):
     assert launch("children:echo", {}, machine(), silent, tmp_path)["world"] == 1
 
 
-def test_two_ranks_talk(tmp_path):
+def test_two_ranks_communicate(tmp_path):
     result = launch("children:sums", {}, machine(ranks=2), silent, tmp_path)
     assert result == {"sum": [2.0, 1.0]}
 
 
-def test_childs_errors_come_back(tmp_path):
+def test_errors_of_a_child_are_raised_in_the_caller(tmp_path):
     with pytest.raises(InputError, match=r"^collection.tsv:7: three columns expected$"):
         launch("children:fail", {"how": "input"}, machine(), silent, tmp_path)
     with pytest.raises(RuntimeError, match="ValueError: an unforeseen value"):
@@ -69,7 +69,7 @@ def test_childs_errors_come_back(tmp_path):
 
 
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_what_to_lower_is_reported_where_a_child_is_killed_for_its_memory(tmp_path, ranks):
+def test_a_child_killed_for_its_memory_is_reported_with_the_field_to_lower(tmp_path, ranks):
     with pytest.raises(RuntimeError, match=r"out of memory\? lower machine\.token_budget"):
         launch("children:fail", {"how": "kill"}, machine(ranks=ranks), silent, tmp_path)
 
@@ -78,21 +78,21 @@ def test_what_to_lower_is_reported_where_a_child_is_killed_for_its_memory(tmp_pa
 def test_an_aborted_child_shows_where_it_was(tmp_path, ranks):
     with pytest.raises(RuntimeError, match="in its child process") as raised:
         launch("children:fail", {"how": "abort"}, machine(ranks=ranks), silent, tmp_path)
-    said = str(raised.value)
-    assert "Fatal Python error: Aborted" in said
-    assert "children.py" in said
-    assert "ChildFailedError" not in said
+    message = str(raised.value)
+    assert "Fatal Python error: Aborted" in message
+    assert "children.py" in message
+    assert "ChildFailedError" not in message
     if ranks == 2:
-        assert said.splitlines()[-1].count("(exitcode: -6) local_rank: 1") == 1
+        assert message.splitlines()[-1].count("(exitcode: -6) local_rank: 1") == 1
 
 
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_rank_that_aborts_when_all_is_done_spoils_nothing(tmp_path, ranks):
+def test_a_rank_that_aborts_after_its_work_changes_nothing(tmp_path, ranks):
     assert launch("children:abort_in_leaving", {}, machine(ranks=ranks), silent, tmp_path) == {"whole": True}
 
 
 @pytest.mark.slow
-def test_one_failing_rank_ends_all(tmp_path):
+def test_one_failing_rank_ends_all_ranks(tmp_path):
     with pytest.raises(InputError, match="the last rank's own trouble"):
         launch("children:fail_on_last_rank", {}, machine(ranks=2), silent, tmp_path)
 
@@ -109,15 +109,15 @@ def gone(pids: list[int], seconds: float = 15) -> bool:
 def wait_for(folder: Path, count: int, seconds: float = 90) -> list[int]:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        found = [int(path.name) for path in folder.iterdir()]
-        if len(found) == count:
-            return found
+        pids = [int(path.name) for path in folder.iterdir()]
+        if len(pids) == count:
+            return pids
         time.sleep(0.1)
     raise AssertionError(f"{count} processes expected")
 
 
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_exception_in_the_caller_ends_all_processes(tmp_path, ranks):
+def test_an_exception_in_the_caller_ends_all_processes(tmp_path, ranks):
     pids = tmp_path / "pids"
     pids.mkdir()
 
@@ -148,8 +148,8 @@ def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
     assert gone([agent, *ranks])
 
 
-def test_each_node_hears_the_result_from_a_rank_of_its_own(tmp_path):
-    """The launcher's node need not be the one of rank 0: two nodes of one rank, started by hand."""
+def test_each_node_gets_the_result_from_its_own_rank(tmp_path):
+    """The launcher's node may have another rank than 0: two nodes of one rank each, started by hand."""
     job = {"function": "children:sums", "arguments": {}, "device": "cpu", "ranks": 1, "torchrun": [], "tf32": False}
     common = {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     nodes = [

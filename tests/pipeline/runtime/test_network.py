@@ -15,7 +15,7 @@ from pipeline.runtime.network import answers
 from tasks.api import healthy
 
 
-def test_a_host_that_answers_and_one_that_does_not(monkeypatch):
+def test_a_host_is_reachable_only_while_it_answers(monkeypatch):
     monkeypatch.delenv("HTTPS_PROXY", raising=False)
     monkeypatch.delenv("https_proxy", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -34,14 +34,14 @@ def test_a_slow_name_service_is_not_waited_for(monkeypatch):
         raise OSError
 
     monkeypatch.setattr(socket, "create_connection", connect)
-    begun = time.monotonic()
+    started = time.monotonic()
     assert not answers("https://slow.invalid", 0.05)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started < 5
     slow.set()
 
 
 class Answering(http.server.BaseHTTPRequestHandler):
-    """A server, or a proxy that answers in another's name."""
+    """A server, or a proxy that answers for another host."""
 
     def do_GET(self):
         self.send_response(200)
@@ -85,7 +85,7 @@ def test_this_machine_is_queried_without_a_proxy(monkeypatch, answering, proxy, 
 
 
 @pytest.mark.parametrize("spared", ["*", " *", "*,"])
-def test_a_machine_without_any_proxy_stays_without(monkeypatch, spared):
+def test_a_machine_without_any_proxy_gets_none(monkeypatch, spared):
     monkeypatch.setenv("http_proxy", DEAD)
     monkeypatch.setenv("no_proxy", spared)
     network.without_proxy(os.environ)
@@ -104,7 +104,7 @@ def test_other_machines_keep_their_proxy(monkeypatch, answering, spared):
 
 
 @pytest.mark.parametrize(
-    ("proxy", "value", "said"),
+    ("proxy", "value", "reason"),
     [
         ("ALL_PROXY", "socks5://name:secret@127.0.0.1:9", "a SOCKS proxy"),
         ("all_proxy", "socks5h://127.0.0.1:9", "a SOCKS proxy"),
@@ -112,19 +112,19 @@ def test_other_machines_keep_their_proxy(monkeypatch, answering, spared):
         ("HTTPS_PROXY", "http://proxy:port", "not a proxy address"),
     ],
 )
-def test_a_proxy_that_no_client_can_use_is_set_aside_until_it_is_needed(monkeypatch, answering, proxy, value, said):
+def test_a_proxy_that_no_client_can_use_is_ignored_until_it_is_needed(monkeypatch, answering, proxy, value, reason):
     monkeypatch.setitem(sys.modules, "socksio", None)
     monkeypatch.setenv(proxy, value)
-    with pytest.raises(InputError, match=f"^Prefect's server X cannot be reached: {proxy}: {said}"):
+    with pytest.raises(InputError, match=f"^Prefect's server X cannot be reached: {proxy}: {reason}"):
         network.check_usable("Prefect's server X")
     network.without_proxy(os.environ)
     assert httpx.get(answering).status_code == 200
-    with pytest.raises(InputError, match=f"^model a/b cannot be reached: {proxy}: {said}") as refused:
+    with pytest.raises(InputError, match=f"^model a/b cannot be reached: {proxy}: {reason}") as refused:
         hub.fetch("a/b", "main", [], ["config.json"])
     assert "secret" not in str(refused.value)
 
 
-def test_which_addresses_are_this_machine():
+def test_only_loopback_addresses_are_this_machine():
     for here in ("http://127.0.0.1:4200/api", "http://localhost/api", "http://[::1]:4200/api", "http://127.0.1.1/"):
         assert network.is_loopback(here)
     for elsewhere in ("http://prefect.example/api", "http://10.0.0.1:4200/api", "https://localhost.example", "nothing"):

@@ -19,8 +19,8 @@ def rows(start, stop, tick):
 
 
 def build(folder, of, make, workers, *, device="cpu", progress=silent, numbers=None):
-    told = {"unit": "things", "progress": progress}
-    shards.build_shards(folder, of, make, device=device, workers=workers, numbers=numbers, **told)
+    fields = {"unit": "things", "progress": progress}
+    shards.build_shards(folder, of, make, device=device, workers=workers, numbers=numbers, **fields)
 
 
 def whole(folder):
@@ -38,21 +38,21 @@ def test_shards_are_built_in_order_and_kept(tmp_path, device, workers):
     np.save(tmp_path / shards.name(1), np.array([30, 40, 50]))
     (tmp_path / shards.name(0)).with_suffix(".part").write_bytes(b"cut off")
     np.save(tmp_path / shards.name(2), np.arange(5))  # of another size: not this shard
-    said = []
-    build(tmp_path, shard_spans(7, 3), rows, workers, device=device, progress=lambda *a: said.append(a))
+    calls = []
+    build(tmp_path, shard_spans(7, 3), rows, workers, device=device, progress=lambda *a: calls.append(a))
     assert whole(tmp_path) == [0, 1, 2, 30, 40, 50, 6]
-    assert said[-1][:3] == (7, 7, "things")
+    assert calls[-1][:3] == (7, 7, "things")
 
 
 def test_only_the_requested_shards_of_a_job_are_built(tmp_path):
     of = shard_spans(9, 3)
-    for numbers, made in (([2], [6, 7, 8]), ([2, 0], [0, 1, 2, 6, 7, 8]), (None, [*range(9)])):
+    for numbers, expected in (([2], [6, 7, 8]), ([2, 0], [0, 1, 2, 6, 7, 8]), (None, [*range(9)])):
         build(tmp_path, of, rows, 2, numbers=numbers)
-        assert whole(tmp_path) == made
+        assert whole(tmp_path) == expected
     assert [path.suffix for path in tmp_path.iterdir()] == [".npy"] * 3
 
 
-def test_what_is_missing_is_listed_by_size(tmp_path):
+def test_missing_shards_are_listed_by_size(tmp_path):
     of = [(0, 2), (2, 9), (9, 10), (10, 17)]
     assert shards.missing(tmp_path, of) == [1, 3, 0, 2]
     np.save(tmp_path / shards.name(1), np.arange(7))
@@ -62,31 +62,31 @@ def test_what_is_missing_is_listed_by_size(tmp_path):
 
 def test_a_free_fork_takes_the_next_shard(tmp_path):
     """The largest first, and no fork waits while another still has several to build."""
-    begun = tmp_path / "begun"
-    begun.mkdir()
+    started = tmp_path / "begun"
+    started.mkdir()
 
     def make(start, stop, tick):
-        (begun / f"{time.monotonic_ns()} {stop - start} {os.getpid()}").touch()
-        while stop - start == 8 and len(list(begun.iterdir())) < 6:
+        (started / f"{time.monotonic_ns()} {stop - start} {os.getpid()}").touch()
+        while stop - start == 8 and len(list(started.iterdir())) < 6:
             time.sleep(0.01)
         return np.arange(start, stop)
 
     build(tmp_path, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 12), (12, 14)], make, 2)
-    order = [path.name.split()[1:] for path in sorted(begun.iterdir())]
+    order = [path.name.split()[1:] for path in sorted(started.iterdir())]
     assert {order[0][0], order[1][0]} == {"8", "2"}
     large = next(pid for size, pid in order if size == "8")
     assert sum(pid != large for _, pid in order) == 5
 
 
-def test_a_file_that_could_not_be_written_is_not_there(tmp_path):
+def test_a_failed_write_leaves_no_file(tmp_path):
     with pytest.raises(OSError, match="full"), shards.whole(tmp_path / "one.npy"):
         raise OSError("full")
     assert [*tmp_path.iterdir()] == []
 
 
-def test_what_killed_writers_have_left_is_removed_where_a_run_begins(tmp_path, monkeypatch):
-    """Not what a worker of another machine may be writing, nor finished shards, however old."""
-    monkeypatch.setattr("pipeline.runtime.launch.launch", lambda *given: None)
+def test_a_new_run_removes_the_files_of_killed_writers(tmp_path, monkeypatch):
+    """Files that another machine's worker may be writing stay, and so do finished shards of any age."""
+    monkeypatch.setattr("pipeline.runtime.launch.launch", lambda *arguments: None)
     old, new, done = (tmp_path / name for name in ("shard-00000.ab.part", "shard-00001.cd.part", shards.name(1)))
     for path, seconds in ((old, 3700), (new, 3500), (done, 3700)):
         path.touch()
@@ -96,7 +96,7 @@ def test_what_killed_writers_have_left_is_removed_where_a_run_begins(tmp_path, m
     assert {*tmp_path.iterdir()} == {new, done}
 
 
-def test_a_worker_leaves_its_parents_exit_alone(tmp_path):
+def test_a_worker_does_not_run_the_exit_hooks_of_its_parent(tmp_path):
     """As under Prefect, whose hook waits for threads that a fork does not have."""
     program = (
         "import os, sys, threading\n"
@@ -106,14 +106,14 @@ def test_a_worker_leaves_its_parents_exit_alone(tmp_path):
         "parent = os.getpid()\n"
         "threading._register_atexit(lambda: 1 / (os.getpid() == parent))\n"
         "make = lambda start, stop, tick: np.arange(start, stop)\n"
-        "said = {'unit': 'things', 'progress': lambda *a: None}\n"
-        "shards.build_shards(Path(sys.argv[1]), [(0, 2)], make, device='cpu', workers=1, **said)\n"
+        "fields = {'unit': 'things', 'progress': lambda *a: None}\n"
+        "shards.build_shards(Path(sys.argv[1]), [(0, 2)], make, device='cpu', workers=1, **fields)\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     assert whole(tmp_path) == [0, 1]
 
 
-def test_what_a_worker_raises_is_raised(tmp_path):
+def test_an_error_of_a_worker_is_raised_in_its_parent(tmp_path):
     def bad(start, stop, tick):
         raise InputError("a line") if start else ValueError("unforeseen")
 
@@ -123,8 +123,8 @@ def test_what_a_worker_raises_is_raised(tmp_path):
         build(tmp_path, [(1, 2)], bad, 1)
 
 
-def test_ranks_share_out_what_was_missing_at_first(tmp_path, monkeypatch):
-    """Whatever the others have finished when a rank begins: each loads its model for a time of its own."""
+def test_ranks_share_the_shards_that_were_missing_at_the_start(tmp_path, monkeypatch):
+    """Regardless of what other ranks have finished when a rank begins: their models load at different times."""
     of = shard_spans(24, 3)
     numbers = shards.missing(tmp_path, of)
     for place in (0, 1):

@@ -18,7 +18,7 @@ SPECIALS = Specials(vocab_size=60, pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
 @pytest.fixture(scope="module")
-def given():
+def model_and_batch():
     rng = np.random.default_rng(0)
     texts = Ragged(rng.integers(5, 60, 9000).astype(np.uint16), np.array([0, 9000]), rng.random(9000) < 0.7, None)
     length_S = rng.integers(5, 60, 40)
@@ -30,8 +30,8 @@ def given():
 
 
 @pytest.mark.parametrize(("name", "layers"), [("condenser", 2), ("mlm", 0), ("retromae", 1), ("contrastive_only", 2)])
-def test_operations_are_those_that_torch_counts(given, name, layers):
-    lm, batch = given
+def test_operations_equal_those_that_torch_counts(model_and_batch, name, layers):
+    lm, batch = model_and_batch
     goal, head, chunk = objective(name), bert.new_head(lm, layers).eval(), batch.chunks[0]
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
         states = bert.backbone(lm, chunk, 1, lambda *_: None, masked=bool(goal.names))
@@ -45,8 +45,8 @@ def test_a_processor_has_a_peak():
     assert 1e8 < flops.peak("cpu") < 1e13
 
 
-def test_the_cache_is_chosen_by_memory(given, monkeypatch):
-    lm, batch = given
+def test_the_cache_is_chosen_by_memory(model_and_batch, monkeypatch):
+    lm, batch = model_and_batch
     many = batch._replace(chunks=batch.chunks * 2)
     need = memory.bytes_per_token(lm.config, 61, "cpu") * sum(chunk.every.size for chunk in many.chunks)
     for free, keeps in ((3 * need, True), (need, False)):

@@ -52,7 +52,7 @@ def test_learning_rate_rises_and_falls_linearly():
     assert learning_rate(Optimiser(**{**OPTIMISER, "warmup_steps": 0}), 0, 1) == 0.1
 
 
-def test_optimiser_takes_one_warmup():
+def test_an_optimiser_needs_exactly_one_warmup():
     for ratio, steps in ((None, None), (0.1, 4)):
         with pytest.raises(ValidationError, match="set one of warmup_ratio, warmup_steps"):
             Optimiser(**{**OPTIMISER, "warmup_ratio": ratio, "warmup_steps": steps})
@@ -65,7 +65,7 @@ def run(children, folder: Path, **options):
     return history, (folder / "out").read_bytes()
 
 
-def test_training_lowers_the_loss_and_tells_all(children, tmp_path):
+def test_training_lowers_the_loss_and_records_every_update(children, tmp_path):
     history, _ = run(children, tmp_path, steps=300)
     assert len(history) == 300
     assert history[0].keys() == {"step", "learning_rate", "loss", "tokens", "gradient_norm", "skipped"}
@@ -101,18 +101,18 @@ def test_a_summary_leaves_skipped_updates_out_of_the_mean():
     assert history_metrics([]) == {"updates": 0, "updates_skipped": 0, "tokens": 0}
 
 
-def test_ten_bad_updates_in_a_row_stop(children, tmp_path):
+def test_ten_bad_updates_in_a_row_stop_the_training(children, tmp_path):
     with pytest.raises(InputError, match=r"^optimiser.learning_rate: 10 updates in a row, .* update 15, had"):
         run(children, tmp_path, steps=40, bad=range(5, 40))
     assert saved_steps(tmp_path / "checkpoints")  # the last good state is still there
 
 
-def test_a_training_without_a_good_update_is_none(children, tmp_path):
+def test_a_training_without_a_good_update_is_refused(children, tmp_path):
     with pytest.raises(InputError, match=r"^optimiser.learning_rate: all 4 updates had an infinite"):
         run(children, tmp_path, steps=4, bad=range(4))
 
 
-def test_a_seed_is_one_that_torch_takes_too():
+def test_a_seed_beyond_the_range_of_torch_is_refused():
     with pytest.raises(ValidationError, match="seed"):
         CondenserConfig(**{**small.CONDENSER, "seed": 1 << 63})
 
@@ -192,8 +192,8 @@ def test_ranks_and_threads_come_from_the_checkpoint(tmp_path):
     assert layout(machine(1), "cpu", tmp_path) == (3, 2)
 
 
-def test_what_runs_between_updates_slows_none(children, tmp_path):
-    """Else the figures after a validation would be those of a machine a hundred times slower."""
+def test_work_between_updates_does_not_lower_the_speed(children, tmp_path):
+    """Otherwise the figures after a validation would be those of a machine a hundred times slower."""
     speed = {}
 
     def validate(i: int) -> None:
@@ -214,12 +214,14 @@ def test_speeds_are_rates_and_shares():
     assert "mfu" not in speeds(tokens=900, padding=100, operations=1e3, seconds=2, peak=None)
 
 
-def test_progress_tells_rates_and_what_is_left(children, tmp_path):
-    told = []
+def test_progress_reports_rates_and_the_remaining_time(children, tmp_path):
+    numbers = []
     options = {"steps": 12, "checkpoints": tmp_path / "checkpoints", "out": tmp_path / "out", "minutes": 99}
-    children.regression(progress=lambda *x: told.append(x[3]), device="cpu", **options)
-    assert {"loss", "learning_rate", "gradient_norm", "tokens_per_second", "padding", "seconds_left"} <= told[-1].keys()
-    assert told[0]["seconds_left"] > told[-1]["seconds_left"] == 0
+    children.regression(progress=lambda *x: numbers.append(x[3]), device="cpu", **options)
+    assert {"loss", "learning_rate", "gradient_norm", "tokens_per_second", "padding", "seconds_left"} <= numbers[
+        -1
+    ].keys()
+    assert numbers[0]["seconds_left"] > numbers[-1]["seconds_left"] == 0
 
 
 @pytest.mark.parametrize(
@@ -243,17 +245,17 @@ def test_lack_of_memory_for_the_optimiser_is_reported_too(children, tmp_path, mo
         run(children, tmp_path, minutes=99)
 
 
-def test_nothing_is_faster_than_the_peak(children, tmp_path, monkeypatch):
+def test_the_share_of_the_peak_is_at_most_one(children, tmp_path, monkeypatch):
     """A peak that was measured on a busy machine is too low."""
-    told = []
+    shares = []
     monkeypatch.setattr("pipeline.training.flops.peak", lambda device: 1.0)
-    ours = children.train
+    original = children.train
 
     def train(module, step, *arguments):
-        return ours(module, lambda i: step(i) | {"operations": 1e6}, *arguments)
+        return original(module, lambda i: step(i) | {"operations": 1e6}, *arguments)
 
     monkeypatch.setattr(children, "train", train)
     options = {"steps": 4, "checkpoints": tmp_path / "checkpoints", "out": tmp_path / "out", "minutes": 99}
-    children.regression(progress=lambda *x: told.append(x[3]["mfu"]), device="cpu", **options)
-    assert len(told) == 4
-    assert max(told) == 1.0
+    children.regression(progress=lambda *x: shares.append(x[3]["mfu"]), device="cpu", **options)
+    assert len(shares) == 4
+    assert max(shares) == 1.0
