@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def key() -> Callable[..., Key]:
-    """A key of the stage `train`; what is given replaces a component."""
+    """A function that builds a key of the stage `train`; arguments replace its components."""
 
     def make(**changed: Any) -> Key:
         components = {
@@ -44,7 +44,7 @@ def key() -> Callable[..., Key]:
 
 @pytest.fixture
 def writes() -> Callable[..., Callable[[Path, Path], dict[str, Any]]]:
-    """A maker that writes `text` into two files and gives `metrics`."""
+    """A function that returns a maker, which writes `text` into two files and returns `metrics`."""
 
     def maker(text: str = "model", **metrics: Any) -> Callable[[Path, Path], dict[str, Any]]:
         def make(out: Path, checkpoints: Path) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def writes() -> Callable[..., Callable[[Path, Path], dict[str, Any]]]:
 
 @pytest.fixture
 def never() -> Callable[[Path, Path], dict[str, Any]]:
-    """A maker for what must be a hit."""
+    """A maker that must not be called, because the artifact is in the store."""
 
     def make(out: Path, checkpoints: Path) -> dict[str, Any]:
         raise AssertionError("built what is in the store")
@@ -70,7 +70,7 @@ def never() -> Callable[[Path, Path], dict[str, Any]]:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a Python process on a script, whose `argv[1:]` are the further arguments. None outlives the test."""
+    """Starts a Python process on a script, whose `argv[1:]` are the further arguments. No process outlives the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(script: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
@@ -88,7 +88,7 @@ def python(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], bool]], None]:
-    """Waits until something holds, at most 30 s."""
+    """Waits until a condition holds, at most 30 s."""
 
     def wait(holds: Callable[[], bool]) -> None:
         end = time.monotonic() + 30

@@ -1,4 +1,4 @@
-"""What is read is hashed first, and damage takes along what may have been built from it."""
+"""Inputs are hashed before they are read; artifacts that may be built from damaged ones are set aside with them."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from artifacts.verify import verify
 
 
 def flip(path, bit=0, at=None):
-    """One bit of the byte `at`, by default the one in the middle; the clock of the file is left as it was."""
+    """Flips one bit of the byte `at`, by default the middle one; the file's times do not change."""
     data, before = bytearray(path.read_bytes()), path.stat()
     data[len(data) // 2 if at is None else at] ^= 1 << bit
     path.write_bytes(data)
@@ -26,7 +26,7 @@ def flip(path, bit=0, at=None):
 
 
 def unchecked(store, key):
-    """Makes a record one of an older version, whose builds did not look at their inputs."""
+    """Turns a record into one of an older version, whose builds did not check their inputs."""
     path = store.keys / f"{key.hex}.json"
     fields = json.loads(path.read_text())
     path.write_text(json.dumps({name: fields[name] for name in fields if name not in ("checked", "sha256")}))
@@ -34,7 +34,7 @@ def unchecked(store, key):
 
 @pytest.fixture
 def reads():
-    """A maker of an artifact that holds what it read."""
+    """A function that returns a maker, which copies what it reads."""
 
     def maker(ref):
         def make(out, checkpoints):
@@ -48,15 +48,15 @@ def reads():
 
 @pytest.fixture
 def chain(store, key, writes, reads):
-    """[ingest, evaluate, report], each built from that before; `build(n)` builds the n-th again."""
+    """[ingest, evaluate, report], each built from the one before; `build(n)` builds the n-th again."""
     keys, refs = [key(stage="ingest", inputs={})], []
 
     def build(n):
         if n == 0:
             return store.build(Request(keys[0], node="ingest"), writes("passages"))
-        given = {"before": refs[n - 1]}
-        named = {"node": ("ingest", "evaluate", "report")[n], "reads": given}
-        return store.build(Request(keys[n], **named), reads(refs[n - 1]) if n == 1 else writes("page"))
+        inputs = {"before": refs[n - 1]}
+        fields = {"node": ("ingest", "evaluate", "report")[n], "reads": inputs}
+        return store.build(Request(keys[n], **fields), reads(refs[n - 1]) if n == 1 else writes("page"))
 
     for n in range(3):
         if n:
@@ -65,16 +65,16 @@ def chain(store, key, writes, reads):
     return keys, refs, build
 
 
-def test_a_build_says_what_it_hashed(store, chain, key, writes):
+def test_a_build_records_what_it_hashed(store, chain, key, writes):
     keys, refs, _ = chain
     assert [store.record(k.hex).checked for k in keys] == [{}, {"before": refs[0].digest}, {"before": refs[1].digest}]
     store.build(Request(key(stage="other"), node="a"), writes())
-    assert store.record(key(stage="other").hex).checked is None  # nobody gave its inputs to be hashed
+    assert store.record(key(stage="other").hex).checked is None  # no inputs to hash were passed
 
 
 @pytest.mark.parametrize("bit", [0, 4, 7])
 @pytest.mark.parametrize("name", ["model.bin", "sub/words.txt", "manifest.json"])
-def test_a_build_from_damaged_bytes_is_refused_then_right(store, chain, key, writes, name, bit):
+def test_a_build_from_damaged_bytes_is_refused_until_they_are_built_again(store, chain, key, writes, name, bit):
     _, refs, build = chain
     flip(refs[0].path / name, bit)
     another = key(stage="another", inputs={"before": refs[0].identity})
@@ -85,7 +85,7 @@ def test_a_build_from_damaged_bytes_is_refused_then_right(store, chain, key, wri
     assert not again.hit
     assert again.ref == refs[0]
     assert not store.build(Request(another, node="a", reads={"before": refs[0]}), writes()).hit
-    assert build(1).hit, "it read good bytes, as was checked"
+    assert build(1).hit, "it read good bytes: they were checked"
 
 
 def test_damage_while_a_stage_reads_is_noticed_too(store, chain, key):
@@ -103,7 +103,7 @@ def test_damage_while_a_stage_reads_is_noticed_too(store, chain, key):
     assert list(store.work.iterdir()) == []
 
 
-def test_an_object_is_hashed_once_by_a_process(store, chain, monkeypatch):
+def test_an_object_is_hashed_once_per_process(store, chain, monkeypatch):
     refs = chain[1]
     hashed, real = [], files.sha256
     monkeypatch.setattr(files, "sha256", lambda path: hashed.append(path.name) or real(path))
@@ -116,13 +116,13 @@ def test_an_object_is_hashed_once_by_a_process(store, chain, monkeypatch):
     assert len(hashed) == 4
 
 
-def test_what_was_written_just_before_it_was_hashed_is_hashed_again(store, chain):
+def test_a_file_written_just_before_it_was_hashed_is_hashed_again(store, chain):
     store.check([chain[1][0]])
     assert not objects.hashed(chain[1][0].path)
 
 
 @pytest.mark.parametrize("by", ["verify", "a build"])
-def test_what_an_older_version_built_goes_with_its_damaged_input(store, chain, key, writes, by):
+def test_an_artifact_of_an_older_version_is_set_aside_with_its_damaged_input(store, chain, key, writes, by):
     keys, refs, build = chain
     unchecked(store, keys[1])
     flip(refs[0].path / "model.bin")
@@ -142,7 +142,7 @@ def test_what_an_older_version_built_goes_with_its_damaged_input(store, chain, k
 
 
 @pytest.mark.parametrize("record", ["removed", "noise", "another's"])
-def test_what_was_built_of_damage_goes_where_the_record_of_the_damaged_is_lost(store, chain, record):
+def test_artifacts_built_from_damage_are_set_aside_without_the_damaged_record_too(store, chain, record):
     keys, refs, _ = chain
     unchecked(store, keys[1])
     path = store.keys / f"{keys[0].hex}.json"
@@ -157,7 +157,7 @@ def test_what_was_built_of_damage_goes_where_the_record_of_the_damaged_is_lost(s
 
 
 @pytest.mark.parametrize("to", ["nowhere", "a folder", "a file"])
-def test_a_link_instead_of_a_suspect_is_set_aside_and_not_followed(store, chain, tmp_path, to):
+def test_a_link_instead_of_a_suspect_artifact_is_set_aside_and_not_followed(store, chain, tmp_path, to):
     keys, refs, _ = chain
     unchecked(store, keys[1])
     foreign = tmp_path / "foreign"
@@ -211,13 +211,13 @@ def lose_manifest(ref):
         (lose_manifest, "manifest.json is missing"),
     ],
 )
-def test_damage_that_a_lookup_finds_is_named_with_what_goes_with_it(store, chain, writes, damage, problem):
+def test_damage_that_a_lookup_finds_is_reported_with_all_that_is_set_aside(store, chain, writes, damage, problem):
     keys, refs, build = chain
     unchecked(store, keys[1])
     damage(refs[0])
-    said = []
-    assert not store.build(Request(keys[0], node="ingest"), writes("passages"), Hooks(on_damage=said.append)).hit
-    assert said == [
+    messages = []
+    assert not store.build(Request(keys[0], node="ingest"), writes("passages"), Hooks(on_damage=messages.append)).hit
+    assert messages == [
         f"{store.root}: ingest (objects/{refs[0].digest[:12]}): {problem}: set aside; "
         f"evaluate (objects/{refs[1].digest[:12]}) may be built from damaged bytes: set aside; "
         f"report (objects/{refs[2].digest[:12]}) may be built from damaged bytes: set aside"
@@ -226,20 +226,20 @@ def test_damage_that_a_lookup_finds_is_named_with_what_goes_with_it(store, chain
 
 
 @pytest.mark.parametrize("name", ["model.bin", "sub/words.txt", "manifest.json"])
-def test_damage_that_a_build_of_equal_bytes_finds_is_named(store, chain, writes, name):
+def test_damage_that_a_build_of_equal_bytes_finds_is_reported(store, chain, writes, name):
     keys, refs, _ = chain
     flip(refs[0].path / name)
-    said = []
+    messages = []
     store.build(
         Request(keys[0], node="ingest", refresh_since=datetime.now(UTC)),
         writes("passages"),
-        Hooks(on_damage=said.append),
+        Hooks(on_damage=messages.append),
     )
-    assert said == [f"{store.root}: ingest (objects/{refs[0].digest[:12]}): {name} was changed: set aside"]
+    assert messages == [f"{store.root}: ingest (objects/{refs[0].digest[:12]}): {name} was changed: set aside"]
     assert verify(store) == []
 
 
-def test_what_was_built_before_the_last_verification_is_kept(store, chain):
+def test_artifacts_built_before_the_last_verification_are_kept(store, chain):
     keys, refs, build = chain
     unchecked(store, keys[1])
     assert verify(store) == []
@@ -249,7 +249,7 @@ def test_what_was_built_before_the_last_verification_is_kept(store, chain):
 
 
 @pytest.mark.parametrize("how", [flip_first, cut_first, lose_all], ids=["changed", "cut", "lost"])
-def test_once_verified_it_is_no_longer_listed_and_is_explained_until_it_is_built_again(store, chain, how):
+def test_a_damaged_artifact_is_not_listed_but_explained_until_it_is_built_again(store, chain, how):
     keys, refs, build = chain
     how(refs[1])
     [line] = verify(store)
@@ -262,11 +262,11 @@ def test_once_verified_it_is_no_longer_listed_and_is_explained_until_it_is_built
     assert [build(n).hit for n in range(3)] == [True, False, True]
     assert explain(store, keys[1], "evaluate") == []
     whole = ancestry(store, [BuiltArtifact("report", refs[2].identity, store.record(keys[2].hex))])
-    assert [made.record and made.record.node for made in whole] == ["ingest", "evaluate", "report"]
+    assert [artifact.record and artifact.record.node for artifact in whole] == ["ingest", "evaluate", "report"]
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_every_key_of_a_damaged_object_goes_with_it(store, key, writes, kept):
+def test_every_key_of_a_damaged_object_is_set_aside_with_it(store, key, writes, kept):
     first, second = key(code={"a": "1"}), key(code={"a": "2"})
     ref = store.build(Request(first, node="one"), writes()).ref
     assert store.build(Request(second, node="two", keep=kept), writes()).hit == kept
@@ -276,13 +276,13 @@ def test_every_key_of_a_damaged_object_goes_with_it(store, key, writes, kept):
     assert not store.build(Request(second, node="two", keep=True), writes()).hit
 
 
-def test_what_was_built_again_meanwhile_is_kept(store, key, writes, monkeypatch):
+def test_an_object_built_again_meanwhile_is_kept(store, key, writes, monkeypatch):
     ref = store.build(Request(key(), node="one"), writes()).ref
     flip_first(ref)
     condemn = store.condemn
 
     def late(digest, inode):
-        condemn(digest, inode)  # by a run, which builds the object again before verify comes to it
+        condemn(digest, inode)  # by a run, which builds the object again before verify reaches it
         assert not store.build(Request(key(), node="one"), writes()).hit
         return condemn(digest, inode)
 
@@ -292,7 +292,7 @@ def test_what_was_built_again_meanwhile_is_kept(store, key, writes, monkeypatch)
     assert verify(store) == []
 
 
-def test_an_object_that_another_key_holds_by_good_right_stays(store, chain, key, writes):
+def test_an_object_that_another_key_built_from_good_bytes_stays(store, chain, key, writes):
     keys, refs, _ = chain
     unchecked(store, keys[2])
     same = store.build(Request(key(stage="same", inputs={}), node="same", reads={}), writes("page")).ref
@@ -314,7 +314,7 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("field", CHANGED)
-def test_a_changed_field_of_a_record(store, chain, field):
+def test_a_changed_field_of_a_record_is_found(store, chain, field):
     keys = chain[0]
     path = store.keys / f"{keys[1].hex}.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {field: CHANGED[field]}))
@@ -323,7 +323,7 @@ def test_a_changed_field_of_a_record(store, chain, field):
     assert verify(store) == []
 
 
-def test_an_identity_that_is_not_the_content_in_an_older_record(store, chain):
+def test_an_identity_in_an_older_record_that_is_not_the_content_is_found(store, chain):
     keys = chain[0]
     unchecked(store, keys[1])
     path = store.keys / f"{keys[1].hex}.json"
@@ -334,7 +334,7 @@ def test_an_identity_that_is_not_the_content_in_an_older_record(store, chain):
 @pytest.mark.parametrize(
     ("field", "value"), [("inputs", ["x"]), ("config", None), ("code", float("nan")), ("config", {"a": float("nan")})]
 )
-def test_nonsense_in_an_older_record_is_a_line(store, chain, field, value):
+def test_invalid_values_in_an_older_record_are_reported_in_one_line(store, chain, field, value):
     keys = chain[0]
     unchecked(store, keys[1])
     path = store.keys / f"{keys[1].hex}.json"
@@ -342,7 +342,7 @@ def test_nonsense_in_an_older_record_is_a_line(store, chain, field, value):
     assert verify(store) == [f"keys/{keys[1].hex}.json: was changed"]
 
 
-def test_every_flipped_bit_of_a_record_is_noticed_or_of_no_account(store, chain):
+def test_every_flipped_bit_of_a_record_is_noticed_or_changes_nothing(store, chain):
     keys = chain[0]
     path = store.keys / f"{keys[1].hex}.json"
     whole, fields = path.read_bytes(), records.read_record(path)
@@ -355,7 +355,7 @@ def test_every_flipped_bit_of_a_record_is_noticed_or_of_no_account(store, chain)
     ("field", "value"),
     [("metrics", {"loss": float("nan")}), ("config", {"a": [float("inf")]}), ("seconds", -float("inf"))],
 )
-def test_a_record_with_what_json_lacks_is_not_written(store, chain, field, value):
+def test_a_record_with_values_that_json_lacks_is_not_written(store, chain, field, value):
     record = replace(store.record(chain[0][1].hex), **{field: value})
     with pytest.raises(ValueError, match=rf"^the record of evaluate cannot be written: {field}: Out of range float"):
         store.write(record)
@@ -376,8 +376,8 @@ def test_signed_json_is_read_as_written(fields):
     [schema.without_digest, records.parse_record, lambda data: runs.parse_run(Store(Path("store")), data)],
     ids=["signed", "record", "run"],
 )
-def test_json_that_is_nested_deeply_is_a_value_error(read):
-    """From some depth on it can be read and not be written."""
+def test_json_that_is_nested_deeply_gives_a_value_error(read):
+    """From some depth on, JSON can be read but not written."""
     problems = set()
     for depth in range(900, 1010):
         data = b'{"sha256": "0", "a": ' + b"[" * depth + b"]" * depth + b"}"
@@ -389,7 +389,7 @@ def test_json_that_is_nested_deeply_is_a_value_error(read):
 
 
 @pytest.mark.parametrize("days", [1, 365, 36500])
-def test_a_record_of_the_future_is_the_oldest_and_named(store, chain, days):
+def test_a_record_of_the_future_counts_as_the_oldest_and_is_reported(store, chain, days):
     keys = chain[0]
     path = store.keys / f"{keys[0].hex}.json"
     fields = json.loads(schema.without_digest(path.read_bytes()))

@@ -1,4 +1,4 @@
-"""Full, limited and closed disks."""
+"""Disks that are full, limited or read-only."""
 
 import errno
 import os
@@ -34,13 +34,13 @@ def to_full_device_wrapped(out, checkpoints):
         raise RuntimeError("training failed") from error
 
 
-def in_a_childs_words(out, checkpoints):
+def as_a_childs_message(out, checkpoints):
     (checkpoints / "step-1").touch()
     raise RuntimeError("child ended: safetensors: I/O error: No space left on device (os error 28)")
 
 
-@pytest.mark.parametrize("make", [to_full_device, to_full_device_wrapped, in_a_childs_words])
-def test_a_disk_that_fills_while_a_stage_works(store, key, writes, make):
+@pytest.mark.parametrize("make", [to_full_device, to_full_device_wrapped, as_a_childs_message])
+def test_a_disk_that_fills_while_a_stage_works_is_reported(store, key, writes, make):
     with pytest.raises(StoreError, match=FULL):
         store.build(Request(key(), node="a"), make)
     assert list(store.objects.iterdir()) == []
@@ -52,8 +52,8 @@ def test_a_disk_that_fills_while_a_stage_works(store, key, writes, make):
 @pytest.mark.parametrize(
     "error", [OSError("2000 requested and 783 written"), RuntimeError("unexpected pos 576 vs 534")]
 )
-def test_words_that_do_not_say_so_on_a_full_disk(store, key, monkeypatch, error):
-    """NumPy's and torch.save's."""
+def test_other_write_errors_on_a_full_disk_are_reported_as_a_full_disk(store, key, monkeypatch, error):
+    """The errors of NumPy and of torch.save."""
 
     def fail(out, checkpoints):
         raise error
@@ -67,7 +67,7 @@ def test_words_that_do_not_say_so_on_a_full_disk(store, key, monkeypatch, error)
 
 
 @pytest.mark.parametrize("call", range(3))
-def test_a_disk_that_fills_while_the_store_files(store, key, writes, monkeypatch, call):
+def test_a_disk_that_fills_while_the_store_files_an_artifact_is_reported(store, key, writes, monkeypatch, call):
     """`call`: the manifest, the folder's names, the record."""
     store.prepare()
     names = ["write_file", "sync", "write_file"]
@@ -90,7 +90,7 @@ def test_a_disk_that_fills_while_the_store_files(store, key, writes, monkeypatch
     assert store.whole(store.lookup(key()).digest) is None
 
 
-def test_a_limit_on_the_size_of_files(store, key):
+def test_a_limit_on_the_size_of_files_is_reported(store, key):
     def limited(out, checkpoints):
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -119,7 +119,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert (tmp_path / "it.json").read_bytes() == b"old"
 
 
-def test_other_exceptions_pass(store, key):
+def test_other_exceptions_are_raised_unchanged(store, key):
     def fail(out, checkpoints):
         raise FileNotFoundError(errno.ENOENT, "gone", "corpus.tsv")
 
@@ -129,7 +129,7 @@ def test_other_exceptions_pass(store, key):
 
 @pytest.fixture
 def closed():
-    """A store that this process may read and not write, once `close` is called."""
+    """A store that this process may only read after `close` is called."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         root.chmod(0o755)
@@ -147,8 +147,8 @@ def closed():
             path.chmod(0o755)
 
 
-def test_a_store_that_may_only_be_read(closed, key, writes, never):
-    """Hits are had from another user's store; a build is refused in one line."""
+def test_a_read_only_store_gives_hits_and_builds_nothing(closed, key, writes, never):
+    """Another user's store gives hits; a build is refused in one line."""
     store, close = closed
     store.build(Request(key(), node="a"), writes())
     close()
@@ -158,7 +158,7 @@ def test_a_store_that_may_only_be_read(closed, key, writes, never):
         store.build(Request(key(stage="other"), node="a"), never)
 
 
-def test_nothing_is_freed_in_a_store_that_may_only_be_read(closed, key, writes):
+def test_nothing_is_removed_from_a_read_only_store(closed, key, writes):
     store, close = closed
     store.build(Request(key(), node="a"), writes())
     close()
@@ -166,8 +166,8 @@ def test_nothing_is_freed_in_a_store_that_may_only_be_read(closed, key, writes):
         gc(store, 0, 0)
 
 
-def test_damage_in_a_store_that_may_only_be_read_is_a_line(closed, key, writes):
-    """It cannot be set aside, and is there to be found again."""
+def test_damage_in_a_read_only_store_is_reported_each_time(closed, key, writes):
+    """It cannot be set aside, so it is found again."""
     store, close = closed
     one, two, three = (store.build(Request(key(config={"n": n}), node="a"), writes(f"model {n}")).ref for n in range(3))
     run = record_run(store, "tiny", {"a": one}, {})
@@ -186,14 +186,14 @@ def test_damage_in_a_store_that_may_only_be_read_is_a_line(closed, key, writes):
         }
 
 
-def test_what_would_be_freed_of_a_store_that_may_only_be_read(closed, key, writes):
+def test_a_dry_gc_works_in_a_read_only_store(closed, key, writes):
     store, close = closed
     ref = store.build(Request(key(), node="a"), writes()).ref
     close()
     assert [one.path.name for one in gc(store, 0, 0, dry_run=True)] == [f"{ref.key}.json", ref.digest]
 
 
-def test_a_store_that_cannot_be_created(closed, key, never):
+def test_a_store_that_cannot_be_created_is_reported(closed, key, never):
     store, close = closed
     store.root.parent.chmod(0o555)
     close()

@@ -11,11 +11,11 @@ def built(store, key, writes):
     return store.build(Request(key(), node="stage1"), writes()).ref
 
 
-def test_nothing_to_say_of_what_is_there(store, key, built):
+def test_an_existing_artifact_needs_no_explanation(store, key, built):
     assert explain(store, key(), "stage1") == []
 
 
-def test_nothing_built_yet(store, key, built):
+def test_a_stage_without_artifacts_is_reported(store, key, built):
     assert explain(store, key(stage="other"), "other") == ["nothing built yet"]
 
 
@@ -58,7 +58,7 @@ def test_a_broken_artifact_is_named_and_left_in_place(store, key, built):
     assert explain(store, key(), "stage1") == [line.replace("has 0 bytes, not 5", "is missing")]
 
 
-def test_the_nearest_is_of_the_same_node_then_the_least_different_then_the_newest(store, key, writes):
+def test_the_nearest_record_is_of_the_same_node_then_the_least_different_then_the_newest(store, key, writes):
     def build(node, **config):
         return store.build(Request(key(config=config), node=node), writes(str(config))).ref.key
 
@@ -66,9 +66,9 @@ def test_the_nearest_is_of_the_same_node_then_the_least_different_then_the_newes
     near = build("stage1", a=1, b=2, c=1)
     newer = build("stage1", a=1, b=3, c=1)
     build("stage2", a=1, b=4, c=2)
-    wanted = key(config={"a": 1, "b": 4, "c": 1})
-    assert nearest_record(store, wanted, "stage1").key == newer
+    target = key(config={"a": 1, "b": 4, "c": 1})
+    assert nearest_record(store, target, "stage1").key == newer
     assert nearest_record(store, key(config={"a": 1, "b": 2, "c": 9}), "stage1").key == near
     assert nearest_record(store, key(config={"a": 1, "b": 1, "c": 9}), "stage1").key == far
-    assert explain(store, wanted, "stage2") == ["config c: 2 -> 1"]
-    assert nearest_record(store, wanted, "stage3").config == {"a": 1, "b": 4, "c": 2}
+    assert explain(store, target, "stage2") == ["config c: 2 -> 1"]
+    assert nearest_record(store, target, "stage3").config == {"a": 1, "b": 4, "c": 2}

@@ -80,7 +80,7 @@ def test_every_import_is_followed(house):
     ],
     ids=["module", "field", "function", "comment", "layout"],
 )
-def test_words_and_layout_are_of_no_account(house, old, new):
+def test_docstrings_comments_and_layout_change_nothing(house, old, new):
     folder, version = house
     before = version()
     text = (folder / "stage.py").read_text()
@@ -90,7 +90,7 @@ def test_words_and_layout_are_of_no_account(house, old, new):
 
 
 @pytest.mark.parametrize("name", sorted(REACHED))
-def test_a_change_of_any_module_shows_under_its_name(house, name):
+def test_a_change_of_any_module_appears_under_its_name(house, name):
     folder, version = house
     before = version()
     with (folder / name).open("a") as file:
@@ -107,7 +107,7 @@ def test_a_module_that_is_not_imported_changes_nothing(house):
     assert version() == before
 
 
-def test_a_file_that_is_no_python_is_named(house):
+def test_a_syntax_error_is_reported_with_its_file(house):
     folder, version = house
     (folder / "deep.py").write_text("VALUE =\n")
     with pytest.raises(StoreError, match=r"house/deep\.py:1: "):
@@ -128,14 +128,14 @@ def test_values_that_look_alike_differ(house):
     assert len(seen) == 9
 
 
-def test_it_is_quick():
+def test_a_version_is_computed_quickly():
     from artifacts.store import Store
 
     fingerprint._cache.clear()
-    begun = time.process_time()
+    started = time.process_time()
     fingerprint.code_version(Store.build, ("artifacts",))
-    first = time.process_time() - begun
-    begun = time.process_time()
+    first = time.process_time() - started
+    started = time.process_time()
     fingerprint.code_version(Store.build, ("artifacts",))
     assert first < 0.3
-    assert time.process_time() - begun < 0.1
+    assert time.process_time() - started < 0.1

@@ -1,4 +1,4 @@
-"""Runs, verification and what may be removed."""
+"""Records of runs, verification, and garbage collection."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ def digests(store):
     return {path.name for path in store.objects.iterdir()}
 
 
-def test_runs_are_remembered(store, three, tmp_path):
+def test_runs_are_recorded(store, three, tmp_path):
     assert runs(store) == []
     record_run(store, "pydocs", {"a": three[0]}, {"until": None, "recipe": {"steps": 3}})
     path = record_run(store, "marco/x", {"a": three[0], "b": three[1]}, {})
@@ -49,17 +49,17 @@ def test_runs_are_remembered(store, three, tmp_path):
 
 
 def test_a_run_recorded_again_as_it_continues_is_one_run(store, three):
-    begun = datetime.now(UTC)
+    started = datetime.now(UTC)
     for count in (1, 2):
-        record_run(store, "pydocs", {str(n): three[n] for n in range(count)}, {}, begun)
+        record_run(store, "pydocs", {str(n): three[n] for n in range(count)}, {}, started)
     assert [set(run.nodes) for run in runs(store)] == [{"0", "1"}]
-    assert runs(store)[0].created == begun.isoformat()
+    assert runs(store)[0].created == started.isoformat()
 
 
 @pytest.mark.parametrize(
     "text", ["{half", "[]", "{}", '{"name": "x", "created": "", "nodes": {"a": {}}, "details": {}}']
 )
-def test_a_damaged_run_record_is_passed_over(store, three, text):
+def test_a_damaged_run_record_is_skipped(store, three, text):
     record_run(store, "pydocs", {"a": three[0]}, {})
     (store.runs / "20990101T000000.000000Z-x.json").write_text(text)
     assert [run.name for run in runs(store)] == ["pydocs"]
@@ -77,7 +77,7 @@ def test_gc_keeps_what_the_newest_runs_name(store, three):
     assert gc(store, runs=1, days=3) == []
 
 
-def test_gc_keeps_what_was_used_lately(store, three, key):
+def test_gc_keeps_what_was_used_recently(store, three, key):
     store.lookup(key(config={"n": 2}))
     gc(store, runs=0, days=3)
     assert digests(store) == {three[2].digest}
@@ -90,18 +90,18 @@ def test_gc_keeps_an_object_that_another_key_names(store, three, key, writes):
     assert digests(store) == {same.digest} == {three[0].digest}
 
 
-def test_a_dry_gc_tells_the_same_and_removes_nothing(store, three):
+def test_a_dry_gc_reports_the_same_and_removes_nothing(store, three):
     def everything():
         return sorted(path for path in store.root.rglob("*") if path.parent != store.locks)
 
     before = everything()
-    told = gc(store, runs=0, days=3, dry_run=True)
+    removals = gc(store, runs=0, days=3, dry_run=True)
     assert everything() == before
-    assert gc(store, runs=0, days=3) == told
+    assert gc(store, runs=0, days=3) == removals
     assert digests(store) == set()
 
 
-def test_gc_removes_what_was_left_over(store, three, key):
+def test_gc_removes_leftovers(store, three, key):
     def fail(out, checkpoints):
         (checkpoints / "step").write_text("x" * 1000)
         raise RuntimeError
@@ -127,14 +127,14 @@ def test_gc_removes_what_was_left_over(store, three, key):
     assert next(one for one in removed if one.path.parts[0] == "work").bytes == size >= 1000
 
 
-def test_gc_spares_a_locked_key_and_what_its_builder_reads(store, three):
-    who = locks.holder("train", "stage2", {"start": three[1].identity})
-    with locks.hold(store.lock_file(three[0].key), who):
+def test_gc_keeps_a_locked_key_and_what_its_builder_reads(store, three):
+    holder = locks.holder("train", "stage2", {"start": three[1].identity})
+    with locks.hold(store.lock_file(three[0].key), holder):
         gc(store, runs=0, days=0)
     assert digests(store) == {three[0].digest, three[1].digest}
 
 
-def test_gc_after_one_that_was_killed_between_moving_and_removing(store, three):
+def test_gc_finishes_after_one_that_was_killed_between_moving_and_removing(store, three):
     half = store.broken / three[0].digest
     half.mkdir()
     (half / "model.bin").write_text("half removed")
@@ -142,7 +142,7 @@ def test_gc_after_one_that_was_killed_between_moving_and_removing(store, three):
     assert list(store.objects.iterdir()) == list(store.broken.iterdir()) == []
 
 
-def test_gc_of_no_store_makes_none(store):
+def test_gc_of_a_missing_store_creates_none(store):
     assert gc(store, runs=0, days=0) == []
     assert not store.root.exists()
 
@@ -178,13 +178,13 @@ def test_a_changed_record_is_found_and_set_aside(store, three):
     assert verify(store) == []
 
 
-def test_verifying_what_is_not_there_is_refused(store, three):
+def test_verifying_a_missing_artifact_is_refused(store, three):
     with pytest.raises(StoreError, match="holds no artifact 'n7'"):
         verify(store, "n7")
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "other name"])
-def test_what_is_no_object_is_found_and_set_aside(store, three, kind):
+def test_entries_that_are_no_objects_are_found_and_set_aside(store, three, kind):
     place = store.objects / ("0" * 64)
     if kind == "file":
         shutil.rmtree(three[0].path)
@@ -213,7 +213,7 @@ def test_a_changed_record_of_a_run_is_found_and_set_aside(store, three, old, new
     assert runs(store) == [] == verify(store)
 
 
-def test_a_record_of_a_run_of_an_older_version(store, three):
+def test_a_record_of_a_run_of_an_older_version_is_read(store, three):
     path = record_run(store, "pydocs", {"a": three[0]}, {})
     fields = json.loads(path.read_text())
     del fields["sha256"]
@@ -225,7 +225,7 @@ def test_a_record_of_a_run_of_an_older_version(store, three):
 
 
 @pytest.mark.parametrize("days", [1, 400, 36500])
-def test_a_run_of_the_future_is_the_oldest_and_named(store, three, days):
+def test_a_run_of_the_future_counts_as_the_oldest_and_is_reported(store, three, days):
     record_run(store, "present", {"a": three[0]}, {})
     path = record_run(store, "future", {"a": three[1]}, {}, datetime.now(UTC) + timedelta(days=days))
     record_run(store, "skewed", {"a": three[2]}, {}, datetime.now(UTC) + timedelta(seconds=30))
@@ -276,26 +276,26 @@ def test_a_source_within_a_damaged_artifact_is_refused(store, three, tmp_path, i
     data[0] ^= 1
     (three[0].path / "model.bin").write_bytes(data)
     node = "checkpoint" if by == "another store" else "n0"
-    with pytest.raises(StoreError) as told:
+    with pytest.raises(StoreError) as error:
         shelf.source_digests({"checkpoint": path})
-    assert str(told.value) == (
+    assert str(error.value) == (
         f"{store.root}: {node} (objects/{three[0].digest[:12]}): model.bin was changed; "
         f"`cocondenser artifacts verify --store {store.root}` sets it aside"
     )
 
 
 @pytest.mark.parametrize("text", ["{half", "[]", "7"])
-def test_a_cache_of_digests_that_cannot_be_read(store, three, text):
+def test_a_cache_of_digests_that_cannot_be_read_is_forgotten(store, three, text):
     store.sources.write_text(text)
     assert verify(store) == ["sources.json: cannot be read, and is forgotten"]
     assert verify(store) == []
 
 
-# Runs under way
+# Runs that have not ended
 
 
 @pytest.mark.parametrize("used", ["built", "taken"])
-def test_gc_spares_what_a_run_under_way_has_built_or_used(store, three, key, writes, used):
+def test_gc_keeps_what_an_active_run_has_built_or_used(store, three, key, writes, used):
     with protect_from_gc(store, "tiny"):
         if used == "built":
             ref = store.build(Request(key(stage="ingest"), node="ingest"), writes("new")).ref
@@ -310,7 +310,7 @@ def test_gc_spares_what_a_run_under_way_has_built_or_used(store, three, key, wri
 
 
 @pytest.mark.parametrize("ahead", [-3600, 700, 3600, 100 * 86_400])
-def test_gc_spares_what_a_run_has_built_by_a_file_servers_clock(store, three, key, writes, ahead):
+def test_gc_keeps_what_a_run_has_built_by_a_file_servers_clock(store, three, key, writes, ahead):
     def by_the_servers_clock(path):
         os.utime(path, (time.time() + ahead,) * 2)
 
@@ -348,7 +348,7 @@ def test_a_killed_run_keeps_nothing(store, three, key, writes, python):
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_run_that_ends_while_gc_looks_is_no_fault(store, three, dry_run, monkeypatch):
+def test_a_run_that_ends_during_gc_is_no_error(store, three, dry_run, monkeypatch):
     gone = store.locks / "run-1-tiny.lock"
     glob = type(gone).glob
     monkeypatch.setattr(type(gone), "glob", lambda path, of: [gone] if of == "run-*.lock" else glob(path, of))
@@ -366,10 +366,10 @@ def test_a_link_among_the_objects_is_removed_and_not_followed(store, three, tmp_
         foreign.write_text("kept")
     (store.objects / ("0" * 64)).symlink_to(foreign)
     (store.broken / "old").symlink_to(foreign)
-    told = gc(store, runs=0, days=100, dry_run=True)
-    assert [one.why for one in told] == ["no key is left", "broken"]
-    assert sum(one.bytes for one in told) < 5000
-    assert gc(store, runs=0, days=100) == told
+    removals = gc(store, runs=0, days=100, dry_run=True)
+    assert [one.why for one in removals] == ["no key is left", "broken"]
+    assert sum(one.bytes for one in removals) < 5000
+    assert gc(store, runs=0, days=100) == removals
     assert not os.path.lexists(store.objects / ("0" * 64))
     assert list(store.broken.iterdir()) == []
     assert foreign.exists() == (to != "nowhere")
@@ -387,5 +387,5 @@ def test_a_dry_gc_writes_and_locks_nothing(store, three):
 
 def test_a_dry_gc_knows_what_is_locked(store, three):
     with locks.hold(store.lock_file(three[0].key), locks.holder("train", "stage2", {"start": three[1].identity})):
-        told = gc(store, runs=0, days=0, dry_run=True)
-    assert {one.path.name for one in told} == {f"{three[2].key}.json", three[2].digest}
+        removals = gc(store, runs=0, days=0, dry_run=True)
+    assert {one.path.name for one in removals} == {f"{three[2].key}.json", three[2].digest}

@@ -23,7 +23,7 @@ def reversed_names(value: Any) -> Any:
 
 
 @given(config=st.dictionaries(st.text(), JSON, max_size=5))
-def test_the_order_of_names_is_of_no_account(config):
+def test_the_order_of_names_changes_no_key(config):
     assert canonical(config) == canonical(reversed_names(config))
     one = make_key("s", {"a": "1", "b": "2"}, config, {}, {"x": "1", "y": "2"}, {})
     other = make_key("s", {"b": "2", "a": "1"}, reversed_names(config), {}, {"y": "2", "x": "1"}, {})
@@ -37,7 +37,7 @@ def test_a_key_rebuilt_from_its_record_is_the_same(config):
     assert make_key("s", {}, read, {}, {}, {}).hex == key.hex
 
 
-def test_every_component_enters(key):
+def test_every_component_enters_the_key(key):
     changes = [
         {"stage": "other"},
         {"code": {"pipeline/train.py": "c1"}},
@@ -54,6 +54,6 @@ def test_every_component_enters(key):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object()])
-def test_what_json_lacks_is_refused(value):
+def test_values_that_json_lacks_are_refused(value):
     with pytest.raises((ValueError, TypeError)):
         make_key("s", {}, {"field": value}, {}, {}, {})

@@ -14,7 +14,7 @@ from artifacts.gc import gc
 from artifacts.locks import Holder
 from artifacts.store import Request, Store
 
-# Ten steps, a checkpoint each; tells each step by a line. argv: store, seconds a step, file of all steps ever made.
+# Ten steps with a checkpoint each; prints a line per step. argv: store, seconds per step, log of all finished steps.
 BUILD = """
     import sys, time
     from pathlib import Path
@@ -75,14 +75,14 @@ def test_a_killed_build_continues_from_its_checkpoints(store, train, steps, pyth
     assert (store.work / train.hex / "out/model.bin").exists()
     last = lines(python(BUILD, store.root, 0, steps))[-1]
     assert last.startswith("built ")
-    made = [int(step) for step in steps.read_text().split()]
-    assert sorted(set(made)) == list(range(10))
-    assert len(made) <= 11  # the step under way may have been made twice
+    finished = [int(step) for step in steps.read_text().split()]
+    assert sorted(set(finished)) == list(range(10))
+    assert len(finished) <= 11  # the interrupted step may be there twice
     assert last.split()[1:] == whole_objects(store)
     assert list(store.work.iterdir()) == []
 
 
-def test_two_at_once_build_once(store, steps, python):
+def test_two_builds_at_once_build_once(store, steps, python):
     first, second = python(BUILD, store.root, 0.2, steps), python(BUILD, store.root, 0.2, steps)
     endings = [lines(process)[-1].split() for process in (first, second)]
     assert sorted(ending[0] for ending in endings) == ["built", "hit"]
@@ -93,7 +93,7 @@ def test_two_at_once_build_once(store, steps, python):
     assert waiter[2:] == ["train", "stage1", str(builder.pid)]
 
 
-def test_a_killed_holder_frees_its_lock_to_who_waits(store, steps, python):
+def test_a_killed_holder_frees_its_lock_for_a_waiting_build(store, steps, python):
     first = python(BUILD, store.root, 0.5, steps)
     assert first.stdout.readline() == "0\n"
     second = python(BUILD, store.root, 0, steps)
@@ -103,7 +103,7 @@ def test_a_killed_holder_frees_its_lock_to_who_waits(store, steps, python):
     assert lines(second)[-1].startswith("built ")
 
 
-def test_a_forked_worker_does_not_hold_on_to_a_killed_parents_lock(tmp_path, python, until):
+def test_a_forked_worker_does_not_keep_the_lock_of_a_killed_parent(tmp_path, python, until):
     script = """
         import os, sys, time
         from pathlib import Path
@@ -144,14 +144,14 @@ def test_a_waiting_build_reports_each_holder_once(tmp_path, python):
     """
     process = python(script, tmp_path / "it.lock")
     process.stdout.readline()
-    told: list[Holder] = []
-    with locks.hold(tmp_path / "it.lock", on_wait=told.append):
+    holders: list[Holder] = []
+    with locks.hold(tmp_path / "it.lock", on_wait=holders.append):
         pass
-    assert [(holder.stage, holder.node, holder.inputs, holder.pid) for holder in told] == [
+    assert [(holder.stage, holder.node, holder.inputs, holder.pid) for holder in holders] == [
         ("encode", "encode-1", {"tokens": "i0"}, process.pid)
     ]
-    assert abs((datetime.now(UTC) - datetime.fromisoformat(told[0].since)).total_seconds()) < 60
-    assert str(told[0]).startswith(f"process {process.pid} on ")
+    assert abs((datetime.now(UTC) - datetime.fromisoformat(holders[0].since)).total_seconds()) < 60
+    assert str(holders[0]).startswith(f"process {process.pid} on ")
 
 
 def test_a_lock_whose_file_is_removed_while_it_is_taken_is_taken_again(tmp_path, monkeypatch):
@@ -169,7 +169,7 @@ def test_a_lock_whose_file_is_removed_while_it_is_taken_is_taken_again(tmp_path,
     assert is_free(lock)
 
 
-def test_gc_spares_what_is_being_built(store, train, key, writes, steps, python):
+def test_gc_keeps_what_is_being_built(store, train, key, writes, steps, python):
     tokens = store.build(Request(key(stage="tokens"), node="tokens", identity="key"), writes()).ref
     script = BUILD.replace('"tokens": "i0"', f'"tokens": "{tokens.identity}"')
     process = python(script, store.root, 0.3, steps)
@@ -184,7 +184,7 @@ def test_gc_spares_what_is_being_built(store, train, key, writes, steps, python)
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_it_ends_in_the_same_object(store, steps, python):
+def test_builds_killed_at_random_moments_end_in_the_same_object(store, steps, python):
     seed = random.Random(7)
     store.prepare()
     for _ in range(20):
@@ -200,7 +200,7 @@ def test_killed_at_random_moments_it_ends_in_the_same_object(store, steps, pytho
     assert Store(store.root).show("stage1").digest == last[1]
 
 
-# Kills itself in the call whose number is given, of all that put the artifact away.
+# Kills itself in the call with the number argv[2], among all calls that file the artifact.
 COMMIT = """
     import os, signal, sys
     from pathlib import Path
@@ -233,7 +233,7 @@ COMMIT = """
 
 
 @pytest.mark.slow
-def test_killed_anywhere_in_the_filing_nothing_half_is_believed(tmp_path, python):
+def test_a_kill_at_any_point_of_filing_leaves_no_partial_artifact(tmp_path, python):
     digest, calls = lines(python(COMMIT, tmp_path / "undisturbed", 0))[0].split()
     assert int(calls) > 8
     for number in range(1, int(calls) + 1):

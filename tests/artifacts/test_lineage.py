@@ -23,13 +23,13 @@ Build = Callable[..., Ref]
 
 @pytest.fixture(params=["keys", "older"])
 def build(store: Store, request: pytest.FixtureRequest) -> Build:
-    """`build("stage1", "bytes", input=ref)`; a record names the keys of its inputs, or is one of before they did."""
+    """`build("stage1", "bytes", input=ref)`; a record names the keys of its inputs, or is an older one without them."""
 
     def built(node: str, text: str, recipe: str = "tiny", identity: str = "content", **inputs: Ref) -> Ref:
-        given = {name: ref.identity for name, ref in inputs.items()}
+        identities = {name: ref.identity for name, ref in inputs.items()}
         stage = node.rstrip("0123456789")
         config = {"node": node} if stage == "stage" else {}
-        key = make_key(stage=stage, code={"a.py": "c"}, config=config, sources={}, inputs=given, libraries={})
+        key = make_key(stage=stage, code={"a.py": "c"}, config=config, sources={}, inputs=identities, libraries={})
 
         def make(out, checkpoints) -> dict:
             (out / "text").write_text(text)
@@ -43,18 +43,18 @@ def build(store: Store, request: pytest.FixtureRequest) -> Build:
 
 def nodes_of(store: Store, *ends: Ref) -> list[str]:
     """The nodes that lead to `ends`; each once, after all of its inputs."""
-    found = ancestry(store, [BuiltArtifact("end", ref.identity, store.record(ref.key)) for ref in ends])
-    keys = [made.record.key for made in found if made.record]
-    assert len({*keys}) == len(keys) == len(found)
+    lineage = ancestry(store, [BuiltArtifact("end", ref.identity, store.record(ref.key)) for ref in ends])
+    keys = [artifact.record.key for artifact in lineage if artifact.record]
+    assert len({*keys}) == len(keys) == len(lineage)
     seen: set[str] = set()
-    for made in found:
-        assert {*made.record.inputs.values()} <= seen
-        seen.add(made.identity)
-    return [made.record.node for made in found]
+    for artifact in lineage:
+        assert {*artifact.record.inputs.values()} <= seen
+        seen.add(artifact.identity)
+    return [artifact.record.node for artifact in lineage]
 
 
-def test_two_trainings_of_equal_bytes(store: Store, build: Build) -> None:
-    """The second reads what the first led to, by stages that give both one key."""
+def test_two_trainings_of_equal_bytes_are_distinguished(store: Store, build: Build) -> None:
+    """The second reads results of the first, by stages that have the same key for both."""
     tokens = build("tokens", "a")
     stage1 = build("stage1", "model", tokens=tokens)
     run1 = build("search", "run", model=build("encode", "vectors", model=stage1))
@@ -71,7 +71,7 @@ def test_two_trainings_of_equal_bytes(store: Store, build: Build) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 7])
-def test_stages_that_pass_their_input_through(store: Store, build: Build, length: int) -> None:
+def test_stages_that_copy_their_input_are_in_the_lineage(store: Store, build: Build, length: int) -> None:
     last = first = build("stage0", "same")
     for n in range(1, length + 1):
         last = build(f"stage{n}", "same", given=last)
@@ -84,13 +84,13 @@ def test_stages_that_pass_their_input_through(store: Store, build: Build, length
         assert names == [f"stage{n}" for n in range(length + 1)]
 
 
-def test_the_first_of_them_was_removed(store: Store, build: Build) -> None:
+def test_the_record_of_the_first_training_may_be_missing(store: Store, build: Build) -> None:
     stage1 = build("stage1", "model")
     encode = build("encode", "vectors", model=stage1)
     stage2 = build("stage2", "model", mined=build("mine", "negatives", vectors=encode))
     (store.keys / f"{stage1.key}.json").unlink()
-    found = ancestry(store, [BuiltArtifact("end", stage2.identity, store.record(stage2.key))])
-    assert [(made.name, made.record and made.record.node) for made in found] == [
+    lineage = ancestry(store, [BuiltArtifact("end", stage2.identity, store.record(stage2.key))])
+    assert [(artifact.name, artifact.record and artifact.record.node) for artifact in lineage] == [
         ("model", None),
         ("vectors", "encode"),
         ("mined", "mine"),
@@ -98,8 +98,8 @@ def test_the_first_of_them_was_removed(store: Store, build: Build) -> None:
     ]
 
 
-def test_a_stage_built_again_behind_what_it_led_to(store: Store, build: Build) -> None:
-    """Its record now names the second model, which was built from it: the first one is the right one."""
+def test_a_stage_built_again_after_its_results_keeps_its_first_input(store: Store, build: Build) -> None:
+    """Its record now names the second model, which was built from it. The first model is the right input."""
     stage1 = build("stage1", "model")
     encode = build("encode", "vectors", model=stage1)
     stage2 = build("stage2", "model", vectors=encode)
@@ -110,7 +110,7 @@ def test_a_stage_built_again_behind_what_it_led_to(store: Store, build: Build) -
     assert nodes_of(store, stage2) == ["stage1", "encode", "stage2"]
 
 
-def test_two_recipes_share_what_passes_through(store: Store, build: Build) -> None:
+def test_two_recipes_share_a_stage_that_copies_its_input(store: Store, build: Build) -> None:
     ends = {}
     for recipe in ("tiny", "other"):
         start = build("stage1" if recipe == "tiny" else "stage2", recipe, recipe)
@@ -121,7 +121,7 @@ def test_two_recipes_share_what_passes_through(store: Store, build: Build) -> No
 
 
 def test_a_rebuilt_input_of_equal_bytes_is_named_once(store: Store, build: Build) -> None:
-    """As where the code of ingest changed and its bytes did not: what reads it stays as it is."""
+    """For example, the code of ingest changed and its bytes did not: artifacts that read it stay the same."""
     old = build("ingest", "passages")
     tokens = build("tokens", "tokens", collection=old)
     key = make_key(stage="ingest", code={"a.py": "new"}, config={}, sources={}, inputs={}, libraries={})
@@ -136,7 +136,7 @@ def test_a_rebuilt_input_of_equal_bytes_is_named_once(store: Store, build: Build
     assert nodes_of(store, new, tokens) == ["ingest", "tokens"]
 
 
-def test_a_chain_longer_than_pythons_stack(store: Store) -> None:
+def test_a_chain_longer_than_pythons_stack_is_followed(store: Store) -> None:
     store.prepare()
     key = make_key(stage="s", code={}, config={}, sources={}, inputs={}, libraries={}).hex
     first = last = Record(
@@ -149,9 +149,9 @@ def test_a_chain_longer_than_pythons_stack(store: Store) -> None:
         recipe=None,
     )
     for n in range(400):
-        own = f"{n:064x}"
+        digest = f"{n:064x}"
         (store.keys / f"{last.key}.json").write_bytes(records.dump_record(last))
-        last = replace(first, key=own, digest=own, identity=own, inputs={"given": last.identity})
+        last = replace(first, key=digest, digest=digest, identity=digest, inputs={"given": last.identity})
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack(0)) + 300)
     try:
@@ -160,7 +160,7 @@ def test_a_chain_longer_than_pythons_stack(store: Store) -> None:
         sys.setrecursionlimit(before)
 
 
-def test_a_run_of_equal_artifacts_goes_through_a_pack(store: Store, build: Build, tmp_path) -> None:
+def test_a_run_of_equal_artifacts_is_packed_and_unpacked(store: Store, build: Build, tmp_path) -> None:
     stage1 = build("stage1", "model")
     encode = build("encode", "vectors", model=stage1)
     stage2 = build("stage2", "model", vectors=encode)

@@ -24,6 +24,6 @@ def test_a_text_stays_on_its_line(text):
 
 @pytest.mark.parametrize("text", [text for text in SHOWN_AS if len(text) <= SHOWN and "\udce9" not in text], ids=ascii)
 def test_a_field_of_a_record_stays_on_its_line(text):
-    with pytest.raises(ValidationError) as said:
+    with pytest.raises(ValidationError) as error:
         TypeAdapter(dict[str, Name]).validate_python({text: 1})
-    assert first_line(said.value).startswith(f"{SHOWN_AS[text]}: it should be a valid string")
+    assert first_line(error.value).startswith(f"{SHOWN_AS[text]}: it should be a valid string")

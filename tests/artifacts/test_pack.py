@@ -1,4 +1,4 @@
-"""Runs as files: into another store and back."""
+"""Runs as files: exported, and imported into another store."""
 
 import os
 import tarfile
@@ -18,11 +18,11 @@ from artifacts.store import Request
 from artifacts.verify import verify
 
 
-def test_there_and_a_hit_at_every_node(store, other, run, key, never, tmp_path):
-    seen: list[tuple[int, int]] = []
-    packed = pack(store, run, tmp_path / "run.tar.zst", report=lambda done, total: seen.append((done, total)))
+def test_an_imported_run_gives_a_hit_at_every_node(store, other, run, key, never, tmp_path):
+    reported: list[tuple[int, int]] = []
+    packed = pack(store, run, tmp_path / "run.tar.zst", report=lambda done, total: reported.append((done, total)))
     assert (packed.artifacts, packed.left_out, packed.packed) == (3, [], (tmp_path / "run.tar.zst").stat().st_size)
-    assert seen[-1] == (packed.bytes, packed.bytes)
+    assert reported[-1] == (packed.bytes, packed.bytes)
     done = unpack(other, tmp_path / "run.tar.zst")
     assert (done.recipe, done.artifacts, done.new, done.kept) == ("tiny", 3, 3, [])
     for node, ref in run.nodes.items():
@@ -30,9 +30,9 @@ def test_there_and_a_hit_at_every_node(store, other, run, key, never, tmp_path):
         assert other.record(ref.key) == record
         assert other.build(Request(replace(key(), hex=ref.key), node=node), never).hit
         assert everything(other.objects / ref.digest) == everything(ref.path)
-    (there,) = runs(other)
-    assert (there.name, there.created, there.details) == (run.name, run.created, run.details)
-    assert {node: (ref.key, ref.digest) for node, ref in there.nodes.items()} == {
+    (imported,) = runs(other)
+    assert (imported.name, imported.created, imported.details) == (run.name, run.created, run.details)
+    assert {node: (ref.key, ref.digest) for node, ref in imported.nodes.items()} == {
         node: (ref.key, ref.digest) for node, ref in run.nodes.items()
     }
     assert verify(other) == []
@@ -56,7 +56,7 @@ def test_equal_runs_give_equal_bytes_and_tar_reads_them(store, run, tmp_path):
     assert not [path for path in store.locks.iterdir() if path.name.startswith("export")]
 
 
-def test_a_file_that_is_there_is_kept(store, run, tmp_path):
+def test_an_existing_file_is_kept(store, run, tmp_path):
     path = tmp_path / "run.tar.zst"
     path.write_text("mine")
     with pytest.raises(StoreError, match=r"run\.tar\.zst: exists already; --overwrite"):
@@ -68,7 +68,7 @@ def test_a_file_that_is_there_is_kept(store, run, tmp_path):
         pack(store, run, tmp_path / "nowhere" / "run.tar.zst")
 
 
-def test_what_can_be_no_pack_is_reported_before_the_work(store, run, tmp_path, monkeypatch):
+def test_a_path_that_can_be_no_pack_is_reported_before_the_work(store, run, tmp_path, monkeypatch):
     monkeypatch.setattr("artifacts.packs.pack.lineage", None)
     (tmp_path / "folder.tar.zst").mkdir()
     for name in ("run.tar.gz", "run.zst", "run"):
@@ -79,7 +79,7 @@ def test_what_can_be_no_pack_is_reported_before_the_work(store, run, tmp_path, m
             pack(store, run, folder, overwrite=True)
 
 
-def test_a_run_that_is_not_whole_is_not_written(store, run, key, writes, tmp_path):
+def test_an_incomplete_run_is_not_written(store, run, key, writes, tmp_path):
     path = tmp_path / "run.tar.zst"
     model = run.nodes["stage1"].path / "model.bin"
     good = model.read_bytes()
@@ -91,8 +91,8 @@ def test_a_run_that_is_not_whole_is_not_written(store, run, key, writes, tmp_pat
         pack(store, run, path)
     model.write_bytes(good)
     record = store.keys / f"{run.nodes['stage1'].key}.json"
-    kept = record.read_bytes()
-    record.write_bytes(rewritten(kept, run.nodes["stage1"].digest, run.nodes["tokens"].digest))
+    original = record.read_bytes()
+    record.write_bytes(rewritten(original, run.nodes["stage1"].digest, run.nodes["tokens"].digest))
     with pytest.raises(StoreError, match="stage1 was built again since"):
         pack(store, run, path)
     record.unlink()
@@ -102,7 +102,7 @@ def test_a_run_that_is_not_whole_is_not_written(store, run, key, writes, tmp_pat
 
 
 def test_a_disk_that_fills_up_leaves_no_file(store, run, tmp_path, monkeypatch):
-    def full(*given: Any) -> None:
+    def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("artifacts.packs.archive.write_archive", full)
@@ -114,7 +114,7 @@ def test_a_disk_that_fills_up_leaves_no_file(store, run, tmp_path, monkeypatch):
 def test_a_lean_pack_holds_the_lineage_and_gives_the_other_hits(store, other, run, tmp_path):
     with pytest.raises(StoreError, match="--without encode: the run of tiny has bm25, finetune, stage1, tokens"):
         pack(store, run, tmp_path / "lean.tar.zst", without=["encode"])
-    (run.nodes["bm25"].path / "model.bin").unlink()  # what is left out need not be there
+    (run.nodes["bm25"].path / "model.bin").unlink()  # what is left out need not exist
     packed = pack(store, run, tmp_path / "lean.tar.zst", without=["bm25"])
     assert (packed.artifacts, packed.left_out) == (2, ["bm25"])
     done = unpack(other, tmp_path / "lean.tar.zst")
@@ -125,7 +125,7 @@ def test_a_lean_pack_holds_the_lineage_and_gives_the_other_hits(store, other, ru
     assert not runs(other)[0].nodes["bm25"].path.exists()
 
 
-def test_what_a_run_reads_beyond_its_own_nodes_goes_along(store, other, run, tmp_path):
+def test_inputs_beyond_the_nodes_of_a_run_are_packed_too(store, other, run, tmp_path):
     record_run(store, "only", {"stage1": run.nodes["stage1"]}, {"ablation": {}})
     only = runs(store, "only")[0]
     assert pack(store, only, tmp_path / "only.tar.zst").artifacts == 3
@@ -133,11 +133,11 @@ def test_what_a_run_reads_beyond_its_own_nodes_goes_along(store, other, run, tmp
     assert other.record(run.nodes["tokens"].key)
 
 
-def test_gc_leaves_what_is_being_checked_and_written(store, run, tmp_path, monkeypatch):
+def test_gc_keeps_what_is_being_checked_and_written(store, run, tmp_path, monkeypatch):
     removed = []
     (store.runs / next(iter(os.listdir(store.runs)))).unlink()
 
-    def collect(*given: Any) -> None:
+    def collect(*arguments: Any) -> None:
         removed.extend(gc(store, runs=0, days=0, dry_run=True))
 
     monkeypatch.setattr(store, "problem", collect)
@@ -159,17 +159,17 @@ def test_another_artifact_for_a_key_is_reported_and_replaced_only_on_request(sto
     assert tokens.path.exists()  # until gc
 
 
-def test_where_bytes_cannot_be_equal_the_store_keeps_its_own(store, other, run, key, writes, tmp_path):
+def test_the_store_keeps_its_own_artifact_if_bytes_cannot_be_equal(store, other, run, key, writes, tmp_path):
     pack(store, run, tmp_path / "run.tar.zst")
-    own = built_bm25(other, key, writes, run.nodes["tokens"], "lucene again")
-    assert own.key == run.nodes["bm25"].key
+    local = built_bm25(other, key, writes, run.nodes["tokens"], "lucene again")
+    assert local.key == run.nodes["bm25"].key
     done = unpack(other, tmp_path / "run.tar.zst")
     assert (done.new, done.kept) == (2, ["bm25"])
-    assert runs(other)[0].nodes["bm25"] == own
+    assert runs(other)[0].nodes["bm25"] == local
     assert verify(other) == []
 
 
-def test_a_broken_artifact_is_mended_and_a_whole_one_keeps_its_record(store, other, run, tmp_path):
+def test_a_broken_artifact_is_replaced_and_a_whole_one_keeps_its_record(store, other, run, tmp_path):
     pack(store, run, tmp_path / "run.tar.zst")
     unpack(other, tmp_path / "run.tar.zst")
     stage1, tokens = (other.record(run.nodes[node].key) for node in ("stage1", "tokens"))

@@ -1,4 +1,4 @@
-"""Imports that are cut off, and imports side by side."""
+"""Interrupted imports, and imports at the same time."""
 
 import signal
 import threading
@@ -16,9 +16,7 @@ from artifacts.store import Store
 from artifacts.verify import verify
 
 
-def test_killed_on_the_way_the_store_is_as_before_and_the_same_import_resumes(
-    store, other, run, python, until, tmp_path
-):
+def test_a_killed_import_leaves_the_store_unchanged_and_can_be_repeated(store, other, run, python, until, tmp_path):
     pack(store, run, tmp_path / "run.tar.zst")
     other.prepare()
     script = """
@@ -39,7 +37,7 @@ def test_killed_on_the_way_the_store_is_as_before_and_the_same_import_resumes(
     assert list(other.work.iterdir()) == []
 
 
-def test_cut_off_between_two_artifacts_what_is_there_is_whole(store, other, run, tmp_path, monkeypatch):
+def test_an_import_interrupted_between_two_artifacts_leaves_whole_ones(store, other, run, tmp_path, monkeypatch):
     pack(store, run, tmp_path / "run.tar.zst")
     file, filed = Store.file, []
 
@@ -58,7 +56,7 @@ def test_cut_off_between_two_artifacts_what_is_there_is_whole(store, other, run,
     assert unpack(other, tmp_path / "run.tar.zst").new == 1
 
 
-def test_two_imports_at_once(store, other, run, tmp_path):
+def test_two_imports_at_once_give_one_whole_store(store, other, run, tmp_path):
     pack(store, run, tmp_path / "whole.tar.zst")
     pack(store, run, tmp_path / "lean.tar.zst", without=["bm25"])
     failures: list[BaseException] = []

@@ -25,7 +25,7 @@ from artifacts.store import Store
 
 @pytest.fixture
 def refused(store: Store, run: RunRecord, tmp_path: Path) -> Callable[..., str]:
-    """Imports a file, as `make(good pack, path)` writes it, into a store that must not change; gives the line."""
+    """Imports the file that `make(good pack, path)` writes into a store that must not change; returns the message."""
     good = tmp_path / "good.tar.zst"
     pack(store, run, good)
     target = Store(tmp_path / "target")
@@ -35,12 +35,12 @@ def refused(store: Store, run: RunRecord, tmp_path: Path) -> Callable[..., str]:
 
     def imported(make: Callable[[Path, Path], None]) -> str:
         make(good, tmp_path / "bad.tar.zst")
-        with pytest.raises(StoreError) as told:
+        with pytest.raises(StoreError) as error:
             unpack(target, tmp_path / "bad.tar.zst")
         assert everything(target.root) == before
         assert list(target.work.iterdir()) == []
-        assert "\n" not in str(told.value)
-        return str(told.value)
+        assert "\n" not in str(error.value)
+        return str(error.value)
 
     return imported
 
@@ -68,7 +68,7 @@ def test_a_flipped_bit_is_refused_wherever_it_is(refused):
         assert "bad.tar.zst: " in refused(flip)
 
 
-def test_what_is_no_pack_is_refused(refused, tmp_path):
+def test_other_files_are_refused(refused, tmp_path):
     assert "cannot be decompressed" in refused(lambda good, bad: bad.write_bytes(b"hello " * 999))
 
     def no_tar(good: Path, bad: Path) -> None:
@@ -87,7 +87,7 @@ def test_what_is_no_pack_is_refused(refused, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_refused_pack_leaves_no_store_where_there_was_none(store, run, tmp_path):
+def test_a_refused_pack_creates_no_store(store, run, tmp_path):
     good, bad = tmp_path / "good.tar.zst", tmp_path / "bad.tar.zst"
     pack(store, run, good)
     first = next(name for name, _ in members(good) if name.startswith("keys/"))
@@ -111,7 +111,7 @@ def test_names_that_lead_elsewhere_are_refused(refused, name):
     name = name.format("a" * 64)
     line = refused(lambda good, bad: write_members(bad, indexed([*members(good), (name, b"x")])))
     assert line.endswith(f"pack.json names {name}, which has no place in a store")
-    # Nor when the index does not tell.
+    # Also if the index does not name the file.
     line = refused(lambda good, bad: write_members(bad, [*members(good)[:3], (name, b"x")]))
     assert f"holds {name} of 1 bytes, but its index has" in line
 
@@ -125,15 +125,15 @@ def test_links_and_devices_are_refused(refused, kind):
     assert "is not a plain file" in refused(lambda good, bad: write_members(bad, members(good), change))
 
 
-def test_more_or_less_than_the_index_says_is_refused(refused):
+def test_files_that_do_not_match_the_index_are_refused(refused):
     assert "holds more files than its index" in refused(
         lambda good, bad: write_members(bad, [*members(good), ("objects/x/y", b"z")])
     )
     assert "holds nothing of 0 bytes, but" in refused(lambda good, bad: write_members(bad, members(good)[:-1]))
 
     def bomb(good: Path, bad: Path) -> None:
-        given = members(good)
-        write_members(bad, [*given[:-1], (given[-1][0], bytes(1 << 24))])
+        entries = members(good)
+        write_members(bad, [*entries[:-1], (entries[-1][0], bytes(1 << 24))])
 
     assert "of 16,777,216 bytes, but its index has" in refused(bomb)
 
@@ -144,21 +144,21 @@ def test_more_or_less_than_the_index_says_is_refused(refused):
     assert "has data after its end" in refused(after_its_end)
 
     def huge(good: Path, bad: Path) -> None:
-        given = members(good)
-        index = json.loads(given[0][1])
+        entries = members(good)
+        index = json.loads(entries[0][1])
         index["members"][-1][1] = 1 << 60
-        write_members(bad, [("pack.json", canonical(index)), *given[1:]])
+        write_members(bad, [("pack.json", canonical(index)), *entries[1:]])
 
     assert "GiB are free" in refused(huge)
 
 
-def test_members_that_disagree_are_refused(refused, run):
+def test_members_that_contradict_each_other_are_refused(refused, run):
     def with_member(start: str, change: Callable[[bytes], bytes]) -> Callable[[Path, Path], None]:
         def make(good: Path, bad: Path) -> None:
-            given = unsigned(members(good))
-            at = next(i for i, (name, _) in enumerate(given) if name.startswith(start))
-            given[at] = given[at][0], change(given[at][1])
-            write_members(bad, indexed(given))
+            entries = unsigned(members(good))
+            at = next(i for i, (name, _) in enumerate(entries) if name.startswith(start))
+            entries[at] = entries[at][0], change(entries[at][1])
+            write_members(bad, indexed(entries))
 
         return make
 
@@ -197,8 +197,8 @@ def test_members_that_disagree_are_refused(refused, run):
     )
 
 
-def test_sizes_beyond_what_tars_first_form_holds(tmp_path):
-    """8 GiB and more: the header's other way to write numbers, read without the content."""
+def test_sizes_beyond_the_usual_form_of_tar_are_read(tmp_path):
+    """From 8 GiB on, a header has numbers in another form. Only the header is read here."""
     info = tarfile.TarInfo("objects/x/index")
     info.size = 27 << 30
     header = info.tobuf(tarfile.GNU_FORMAT, "utf-8", "strict")
@@ -209,15 +209,15 @@ def test_sizes_beyond_what_tars_first_form_holds(tmp_path):
 
 
 def changed(start: str, change: Callable[[dict], None]) -> Callable[[Path, Path], None]:
-    """A pack whose first file that begins so is other JSON, with the digest of that in the index."""
+    """A pack whose first file that begins with `start` has changed JSON, with the right digest in the index."""
 
     def make(good: Path, bad: Path) -> None:
-        given = unsigned(members(good))
-        at = next(i for i, (name, _) in enumerate(given) if name.startswith(start))
-        value = json.loads(given[at][1])
+        entries = unsigned(members(good))
+        at = next(i for i, (name, _) in enumerate(entries) if name.startswith(start))
+        value = json.loads(entries[at][1])
         change(value)
-        given[at] = given[at][0], json.dumps(value).encode()
-        write_members(bad, indexed(given))
+        entries[at] = entries[at][0], json.dumps(value).encode()
+        write_members(bad, indexed(entries))
 
     return make
 
@@ -247,7 +247,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_values_of_a_record(refused, name):
+def test_invalid_values_of_a_record_are_refused(refused, name):
     values, line = VALUES[name]
     assert f"is not a record: {line}" in refused(changed("keys/", lambda record: record.update(values)))
 
@@ -257,10 +257,10 @@ def test_values_of_a_record(refused, name):
     [b"[" * 100_000, b'{"a":' * 5_000, b"9" * 5_000, b'{"key": "\\ud800"}', b"\xff", b'{"config": ' + b"[" * 500],
 )
 @pytest.mark.parametrize(("start", "line"), [("keys/", "is not a record: "), ("runs/", "is not a record of a run: ")])
-def test_records_that_are_no_json(refused, start, line, text):
+def test_records_that_are_no_json_are_refused(refused, start, line, text):
     def make(good: Path, bad: Path) -> None:
-        given = members(good)
-        write_members(bad, indexed([(name, text if name.startswith(start) else data) for name, data in given]))
+        entries = members(good)
+        write_members(bad, indexed([(name, text if name.startswith(start) else data) for name, data in entries]))
 
     assert line in refused(make)
 
@@ -278,7 +278,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_values_of_a_run(refused, name):
+def test_invalid_values_of_a_run_are_refused(refused, name):
     values, line = RUNS[name]
     assert line in refused(changed("runs/", lambda run: run.update(values)))
 
@@ -302,16 +302,16 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_of_files_that_no_store_could_hold(refused, run, name):
-    """In the index of the pack, and in the manifest of an object, the digest of which is right."""
+def test_file_names_that_no_store_can_hold_are_refused(refused, run, name):
+    """In the index of the pack, and in the manifest of an object with a right digest."""
     digest = run.nodes["stage1"].digest
     bad = f"objects/{digest}/{NAMES[name]}"
 
     def in_index(good: Path, path: Path) -> None:
-        given = members(good)
-        index = json.loads(given[0][1])
+        entries = members(good)
+        index = json.loads(entries[0][1])
         index["members"].append([bad, 1, "0" * 64])
-        write_members(path, [("pack.json", canonical(index)), *given[1:]])
+        write_members(path, [("pack.json", canonical(index)), *entries[1:]])
 
     line = refused(in_index)
     assert "pack.json" in line
@@ -351,24 +351,24 @@ MANIFESTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_manifests_of_a_valid_digest(refused, run, name):
+def test_invalid_manifests_with_a_right_digest_are_refused(refused, run, name):
     digest = run.nodes["bm25"].digest
     data = json.dumps(MANIFESTS[name]).encode()
     other = hashlib.sha256(data).hexdigest()
 
     def make(good: Path, bad: Path) -> None:
-        given = [
+        entries = [
             (n.replace(digest, other), d.replace(digest.encode(), other.encode())) for n, d in unsigned(members(good))
         ]
-        renamed = [(n, data if n == f"objects/{other}/manifest.json" else d) for n, d in given]
+        renamed = [(n, data if n == f"objects/{other}/manifest.json" else d) for n, d in entries]
         write_members(bad, indexed(renamed))
 
     line = refused(make)
     assert f"objects/{other[:12]}: manifest.json " in line
 
 
-def test_an_index_that_would_take_much_memory(refused):
-    """What is not read is not held: the figures of pack.LONGEST_INDEX are of an index with all that it may have."""
+def test_an_index_that_would_need_much_memory_is_refused(refused):
+    """The memory is limited: the figures at pack.LONGEST_INDEX are those of an index with all that it may have."""
     lines = {
         "of 8,388,700 bytes": b" " * 8_388_700,
         "is not the index of a pack": b'{"a":[' + b"[]," * 2_700_000 + b"0]}",
@@ -390,7 +390,7 @@ def test_an_index_that_would_take_much_memory(refused):
         tracemalloc.stop()
 
 
-def test_more_records_than_a_run_has(refused, monkeypatch):
+def test_more_records_than_a_run_has_are_refused(refused, monkeypatch):
     monkeypatch.setattr(staging, "LONGEST_LINEAGE", 1000)
     assert "bytes of records, more than the 1,000 of a run" in refused(
         lambda good, bad: bad.write_bytes(good.read_bytes())
@@ -405,7 +405,7 @@ def test_no_pack_is_written_that_could_not_be_read(store, run, tmp_path, monkeyp
     assert list(tmp_path.glob("*.zst")) == []
 
 
-def test_a_pack_that_is_no_file(tmp_path):
+def test_a_pack_that_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(StoreError, match=r"fifo: not a file$"):
         unpack(Store(tmp_path / "new"), tmp_path / "fifo")

@@ -18,7 +18,7 @@ def cache(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Three files, older than the cache asks for."""
+    """Three files, older than the cache requires."""
     for name, text in {"a.txt": "one", "b/c.txt": "two", "b/d.txt": ""}.items():
         path = tmp_path / "corpus" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def settled(monkeypatch):
-    """Remembers young files too."""
+    """The cache also keeps the digests of new files."""
     monkeypatch.setattr(sources, "SETTLED_NS", -(10**18))
 
 
@@ -50,14 +50,14 @@ def digest(path, cache):
     return sources.digests({"it": path}, cache)["it"]
 
 
-def test_a_file_is_its_sha256_wherever_it_lies(folder, cache):
+def test_the_digest_of_a_file_is_its_sha256_in_any_folder(folder, cache):
     expected = hashlib.sha256(b"one").hexdigest()
     assert digest(folder / "a.txt", cache) == expected
     (folder / "a.txt").rename(folder.parent / "elsewhere")
     assert digest(folder.parent / "elsewhere", cache) == expected
 
 
-def test_a_folder_is_its_names_and_contents(folder, cache):
+def test_the_digest_of_a_folder_is_that_of_its_names_and_contents(folder, cache):
     first = digest(folder, cache)
     folder = folder.rename(folder.parent / "moved")
     assert digest(folder, cache) == first
@@ -79,7 +79,7 @@ def test_names_with_slashes_are_one_source(folder, cache):
     assert sources.digests(names, cache) == {"corpus": digest(folder, cache)}
 
 
-def test_a_second_look_reads_no_file(folder, cache, settled, hashed):
+def test_a_second_digest_reads_no_file(folder, cache, settled, hashed):
     first = digest(folder, cache)
     assert sorted(hashed) == ["a.txt", "c.txt", "d.txt"]
     hashed.clear()
@@ -103,7 +103,7 @@ def test_an_edit_of_equal_size_and_restored_mtime_is_noticed(folder, cache, sett
     assert digest(folder, cache) != first
 
 
-def test_a_young_file_is_not_remembered(folder, cache, hashed):
+def test_the_digest_of_a_new_file_is_not_cached(folder, cache, hashed):
     digest(folder, cache)
     assert not cache.exists()
     digest(folder, cache)
@@ -117,12 +117,12 @@ def test_a_damaged_cache_is_rebuilt(folder, cache, settled, hashed):
     assert len(json.loads(cache.read_text())) == 3
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(folder, tmp_path, settled):
+def test_a_cache_that_cannot_be_written_is_not_needed(folder, tmp_path, settled):
     (tmp_path / "file").write_text("")
     assert digest(folder, tmp_path / "file" / "sources.json") == digest(folder, tmp_path / "sources.json")
 
 
-def test_links_are_followed_but_not_round(folder, cache):
+def test_links_are_followed_but_not_in_a_loop(folder, cache):
     plain = digest(folder, cache)
     (folder / "loop").symlink_to(folder)
     (folder / "dangling").symlink_to(folder / "nothing")
@@ -134,7 +134,7 @@ def test_links_are_followed_but_not_round(folder, cache):
     assert digest(folder, cache) == linked != plain
 
 
-def test_what_cannot_be_read_is_named(folder, cache, tmp_path):
+def test_unreadable_sources_are_reported(folder, cache, tmp_path):
     with pytest.raises(StoreError, match=r"nowhere: no such file or directory"):
         digest(tmp_path / "nowhere", cache)
     os.mkfifo(tmp_path / "pipe")
@@ -156,14 +156,14 @@ def test_a_file_that_changes_meanwhile_is_refused(folder, cache, monkeypatch):
         digest(folder / "a.txt", cache)
 
 
-def test_pruning_forgets_what_is_gone(folder, cache, settled):
+def test_pruning_forgets_removed_files(folder, cache, settled):
     digest(folder, cache)
     (folder / "a.txt").unlink()
     sources.prune(cache)
     assert sorted(json.loads(cache.read_text())) == [str(folder / "b/c.txt"), str(folder / "b/d.txt")]
 
 
-def test_writers_at_once_lose_nothing(tmp_path, cache, python):
+def test_concurrent_writers_lose_nothing(tmp_path, cache, python):
     script = """
         import sys
         from pathlib import Path
@@ -187,7 +187,7 @@ def test_writers_at_once_lose_nothing(tmp_path, cache, python):
             assert entry[3] == hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def test_thousands_of_known_files_take_a_moment(tmp_path, cache, settled):
+def test_thousands_of_cached_files_take_a_moment(tmp_path, cache, settled):
     names = {}
     for number in range(2000):
         path = tmp_path / f"corpus/{number % 40}/{number}.py"
@@ -195,6 +195,6 @@ def test_thousands_of_known_files_take_a_moment(tmp_path, cache, settled):
         path.write_text(str(number))
         names[f"corpus/{number}"] = path
     first = sources.digests(names, cache)
-    begun = time.process_time()
+    started = time.process_time()
     assert sources.digests(names, cache) == first
-    assert time.process_time() - begun < 0.3
+    assert time.process_time() - started < 0.3

@@ -17,12 +17,12 @@ from artifacts.store import Hooks, Request, Store
 
 
 def names(store):
-    """All files of the store but locks and the cache, relative."""
-    found = (path.relative_to(store.root).as_posix() for path in store.root.rglob("*") if path.is_file())
-    return {name for name in found if not name.startswith("locks/")}
+    """Relative paths of all files of the store except locks and the cache."""
+    paths = (path.relative_to(store.root).as_posix() for path in store.root.rglob("*") if path.is_file())
+    return {name for name in paths if not name.startswith("locks/")}
 
 
-def test_what_is_built_is_found(store, key, writes, never):
+def test_a_built_artifact_is_found(store, key, writes, never):
     assert store.lookup(key()) is None
     built = store.build(Request(key(), node="stage1"), writes("model", loss=0.5))
     assert not built.hit
@@ -40,7 +40,7 @@ def test_what_is_built_is_found(store, key, writes, never):
     assert list(store.work.iterdir()) == []
 
 
-def test_the_record_is_the_lineage(store, key, writes):
+def test_the_record_holds_the_lineage(store, key, writes):
     store.build(Request(key(), node="stage1", recipe="pydocs"), writes(loss=1))
     record = store.record(key().hex)
     for part in ("stage", "code", "config", "sources", "inputs", "libraries"):
@@ -52,7 +52,7 @@ def test_the_record_is_the_lineage(store, key, writes):
     assert 0 <= record.seconds < 60
 
 
-def test_the_record_tells_the_gpus_that_were_held(store, key, writes, never):
+def test_the_record_has_the_number_of_gpus_in_use(store, key, writes, never):
     store.build(Request(key(), node="stage1"), writes(), Hooks(gpus=lambda: 8))
     assert store.record(key().hex).gpus == 8
     store.build(Request(key(), node="stage1"), never, Hooks(gpus=lambda: 1))
@@ -70,9 +70,9 @@ def test_a_record_of_an_older_version_is_read(store, key, writes, never):
     assert Store(store.root).record(key().hex).gpus is None
 
 
-def test_a_clock_counts_the_work_alone(store, key):
-    """The first part is set to have waited an hour, then worked for 40 minutes up to its checkpoint; then it waited
-    again and was killed."""
+def test_a_clock_counts_only_the_work(store, key):
+    """By its file times, the first part waited, began to work an hour ago and saved a checkpoint 40 minutes later. The
+    second part only waited."""
     saved = store.work / key().hex / "checkpoints" / "step-1"
 
     def interrupted(out, checkpoints):
@@ -103,8 +103,8 @@ def test_a_clock_counts_the_work_alone(store, key):
 
 
 def test_an_interrupted_builds_parts_count_up_to_their_last_checkpoint(store, key):
-    """The first part is set to have begun an hour ago, and to have saved 40 minutes later; the second to have saved
-    nothing."""
+    """By its file times, the first part began an hour ago and saved a checkpoint 40 minutes later. The second part
+    saved nothing."""
     saved = store.work / key().hex / "checkpoints" / "step-1"
     clock = store.work / key().hex / "seconds"
 
@@ -116,17 +116,17 @@ def test_an_interrupted_builds_parts_count_up_to_their_last_checkpoint(store, ke
         (out / "model.bin").write_text("model")
         return {}
 
-    def begun(seconds_ago, saved_ago):
+    def set_times(seconds_ago, saved_ago):
         now = time.time()
         os.utime(clock, (now - seconds_ago, now - seconds_ago))
         os.utime(saved, (now - saved_ago, now - saved_ago))
 
     with pytest.raises(InterruptedError):
         store.build(Request(key(), node="stage1"), interrupted)
-    begun(3600, 1200)
+    set_times(3600, 1200)
     with pytest.raises(InterruptedError):
         store.build(Request(key(), node="stage1"), interrupted)
-    begun(600, 1200)
+    set_times(600, 1200)
     store.build(Request(key(), node="stage1"), finished)
     assert 2400 <= store.record(key().hex).seconds < 2460
     assert not (store.work / key().hex).exists()
@@ -179,7 +179,7 @@ def forge_manifest(ref):
 
 
 @pytest.mark.parametrize("damage", [delete, truncate, lose, lose_manifest, forge_manifest])
-def test_damage_is_noticed_set_aside_and_mended(store, key, writes, damage):
+def test_damage_is_noticed_set_aside_and_built_again(store, key, writes, damage):
     ref = store.build(Request(key(), node="a"), writes()).ref
     damage(ref)
     assert store.lookup(key()) is None
@@ -191,7 +191,7 @@ def test_damage_is_noticed_set_aside_and_mended(store, key, writes, damage):
     assert store.whole(ref.digest) is None
 
 
-def test_a_flipped_bit_is_noticed_when_one_looks(store, key, writes, never):
+def test_a_flipped_bit_is_noticed_by_a_check(store, key, writes, never):
     ref = store.build(Request(key(), node="a"), writes("model")).ref
     (ref.path / "model.bin").write_text("mudel")
     assert store.build(Request(key(), node="a"), never).hit
@@ -202,7 +202,7 @@ def test_a_flipped_bit_is_noticed_when_one_looks(store, key, writes, never):
     assert (ref.path / "model.bin").read_text() == "model"
 
 
-def test_a_record_that_cannot_be_read_is_none(store, key, writes):
+def test_a_record_that_cannot_be_read_counts_as_missing(store, key, writes):
     ref = store.build(Request(key(), node="a"), writes()).ref
     path = store.keys / f"{key().hex}.json"
     text = path.read_text()
@@ -213,7 +213,7 @@ def test_a_record_that_cannot_be_read_is_none(store, key, writes):
     assert store.build(Request(key(), node="a"), writes()).ref == ref
 
 
-def test_an_exception_keeps_checkpoints_alone(store, key, writes):
+def test_an_exception_keeps_only_checkpoints(store, key, writes):
     def fail(out, checkpoints):
         (out / "half").write_text("x")
         (checkpoints / "step-1").write_text("1")
@@ -245,11 +245,11 @@ def test_an_exception_before_the_first_checkpoint_leaves_nothing(store, key):
 
 def test_refresh_builds_once(store, key, writes, never):
     store.build(Request(key(), node="a"), writes("old"))
-    asked = datetime.now(UTC)
-    fresh = store.build(Request(key(), node="a", refresh_since=asked), writes("new"))
+    requested = datetime.now(UTC)
+    fresh = store.build(Request(key(), node="a", refresh_since=requested), writes("new"))
     assert not fresh.hit
     assert (store.lookup(key()).path / "model.bin").read_text() == "new"
-    assert store.build(Request(key(), node="a", refresh_since=asked), never).hit
+    assert store.build(Request(key(), node="a", refresh_since=requested), never).hit
 
 
 def test_refresh_forgets_older_checkpoints_but_not_its_own(store, key, writes):
@@ -260,21 +260,21 @@ def test_refresh_forgets_older_checkpoints_but_not_its_own(store, key, writes):
     with pytest.raises(RuntimeError):
         store.build(Request(key(), node="a"), fail)
     time.sleep(0.05)
-    asked = datetime.now(UTC)
+    requested = datetime.now(UTC)
     time.sleep(0.05)
     with pytest.raises(RuntimeError, match=r"\['step-0'\]"):
-        store.build(Request(key(), node="a", refresh_since=asked), fail)
+        store.build(Request(key(), node="a", refresh_since=requested), fail)
     with pytest.raises(RuntimeError, match=r"\['step-0', 'step-1'\]"):
-        store.build(Request(key(), node="a", refresh_since=asked), fail)
+        store.build(Request(key(), node="a", refresh_since=requested), fail)
 
 
-def test_refresh_of_a_retried_flow_in_another_time_zone(store, key, writes, never):
+def test_refresh_of_a_retried_flow_in_another_time_zone_builds_nothing(store, key, writes, never):
     store.build(Request(key(), node="a"), writes())
     ago = (datetime.now(UTC) - timedelta(minutes=1)).astimezone()
     assert store.build(Request(key(), node="a", refresh_since=ago), never).hit
 
 
-def test_keep_accepts_older_code_alone(store, key, writes, never):
+def test_keep_accepts_only_older_code(store, key, writes, never):
     old = store.build(Request(key(), node="a"), writes("old")).ref
     newer = key(code={"pipeline/train.py": "c1"})
     built = store.build(Request(newer, node="a", keep=True), never)
@@ -298,7 +298,7 @@ def test_keep_takes_the_newest_that_is_whole(store, key, writes, never):
     assert store.build(Request(key(code={"a": "4"}), node="a", keep=True), never).ref.digest == second.digest
 
 
-def test_metrics_are_plain(store, key, writes):
+def test_metrics_are_saved_as_plain_json(store, key, writes):
     odd = {"loss": np.float32(0.5), "steps": np.int64(3), "bad": float("nan"), "far": np.inf}
     metrics = store.build(Request(key(), node="a"), writes(**odd, name="x", none=None)).ref.metrics
     assert metrics == {"loss": 0.5, "steps": 3, "bad": None, "far": None, "name": "x", "none": None}
@@ -324,7 +324,7 @@ def test_modes_follow_the_umask(tmp_path, key):
 
 
 @pytest.mark.parametrize("kind", ["link", "manifest", "nothing", "pipe"])
-def test_what_no_artifact_can_be_is_refused(store, key, kind):
+def test_invalid_artifacts_are_refused(store, key, kind):
     def make(out, checkpoints):
         if kind == "link":
             (out / "link").symlink_to("/etc/hostname")
@@ -360,7 +360,7 @@ def test_a_file_is_no_store(tmp_path, key, never):
         Store(tmp_path / "file")
 
 
-def test_reading_makes_no_folder(store, key):
+def test_reading_creates_no_folder(store, key):
     assert store.lookup(key()) is None
     assert store.records() == []
     with pytest.raises(StoreError, match=r"holds no artifact 'x'"):
@@ -380,7 +380,7 @@ def test_artifacts_are_shown_by_stage_node_digest_or_key(store, key, writes):
     assert store.ref(store.show("encode-1")) == first
 
 
-def test_a_beginning_shared_by_two_artifacts_is_refused(store, key, writes):
+def test_a_prefix_of_two_artifacts_is_refused(store, key, writes):
     # One more than there are hexadecimal digits.
     digests = [store.build(Request(key(config={"n": n}), node="a"), writes(str(n))).ref.digest for n in range(17)]
     ((shared, count),) = Counter(digest[0] for digest in digests).most_common(1)
@@ -389,14 +389,14 @@ def test_a_beginning_shared_by_two_artifacts_is_refused(store, key, writes):
         store.show(shared)
 
 
-def test_a_moved_store_is_whole(store, key, writes, tmp_path):
+def test_a_moved_store_is_complete(store, key, writes, tmp_path):
     digest = store.build(Request(key(), node="a"), writes()).ref.digest
     store.root.rename(tmp_path / "moved")
     ref = Store(tmp_path / "moved").lookup(key())
     assert ref.path == tmp_path / "moved/objects" / digest
 
 
-def test_a_hit_takes_milliseconds_however_large(store, key):
+def test_a_hit_takes_milliseconds_for_any_size(store, key):
     def make(out, checkpoints):
         for number in range(100):
             with (out / f"shard-{number:05}.npy").open("wb") as file:
@@ -406,9 +406,9 @@ def test_a_hit_takes_milliseconds_however_large(store, key):
     store.build(Request(key(), node="a"), make)
     times = []
     for _ in range(5):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         assert Store(store.root).lookup(key()) is not None
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - started)
     assert min(times) < 0.05
 
 
