@@ -349,11 +349,13 @@ def test_a_killed_run_keeps_nothing(store, three, key, writes, python):
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_run_that_ends_during_gc_is_no_error(store, three, dry_run, monkeypatch):
-    gone = store.locks / "run-1-tiny.lock"
-    glob = type(gone).glob
-    monkeypatch.setattr(type(gone), "glob", lambda path, of: [gone] if of == "run-*.lock" else glob(path, of))
-    assert gone.name not in [one.path.name for one in gc(store, runs=0, days=0, dry_run=dry_run)]
-    assert not gone.exists()
+    removed = store.locks / "run-1-tiny.lock"
+    glob = type(removed).glob
+    monkeypatch.setattr(
+        type(removed), "glob", lambda path, pattern: [removed] if pattern == "run-*.lock" else glob(path, pattern)
+    )
+    assert removed.name not in [one.path.name for one in gc(store, runs=0, days=0, dry_run=dry_run)]
+    assert not removed.exists()
 
 
 @pytest.mark.parametrize("to", ["nowhere", "a folder", "a file"])

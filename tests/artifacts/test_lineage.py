@@ -1,4 +1,4 @@
-"""Lineage where stages give equal bytes: the key record shows what was built, and no artifact is built from itself."""
+"""Lineage if stages give equal bytes: the key record shows what was built, and no artifact is built from itself."""
 
 import inspect
 import sys

@@ -322,7 +322,7 @@ def test_file_names_that_no_store_can_hold_are_refused(refused, run, name):
 
 
 def manifest(run: RunRecord, names: list[str], **more: Any) -> tuple[Path, str]:
-    """An object of that manifest, and its digest."""
+    """An object whose manifest has these names, and its digest."""
     files = [{"name": name, "size": 1, "sha256": "0" * 64, **more} for name in names]
     data = json.dumps({"files": files}).encode()
     digest = hashlib.sha256(data).hexdigest()

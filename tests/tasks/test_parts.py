@@ -54,7 +54,7 @@ def test_parts_are_of_similar_size_and_hold_every_shard_once(job: Job, machine: 
     assert [list(part.numbers) for part in cut_job("a", job, machine, 99)] == [[1], [3], [4], [0], [2]]
 
 
-def test_a_part_is_finished_where_all_its_shards_are(job: Job, machine: Machine) -> None:
+def test_a_part_is_finished_when_all_its_shards_are(job: Job, machine: Machine) -> None:
     for number in (3, 4, 0):
         np.save(job.folder / name(number), np.arange(row_count(SPANS, [number])))
     assert [part.finished for part in cut_job("a", job, machine, 2)] == [False, True]

@@ -35,7 +35,7 @@ RAW = {chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0
 
 
 def raw(text: str) -> set[str]:
-    """Control characters in it, aside from tabs and ends of lines."""
+    """The control characters in the text, except tabs and line ends."""
     return RAW & set(text) - {"\n", "\t"}
 
 

@@ -41,7 +41,7 @@ def test_numbers_are_shown_briefly() -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_the_bar_is_gone_when_the_stage_has_ended(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bar_disappears_when_the_stage_ends(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.terminal.SECONDS_BETWEEN_LINES", 0.0)
     written = io.StringIO()
     with shown_in(Console(file=written, force_terminal=terminal, width=120)):

@@ -243,7 +243,7 @@ def test_mlflow_has_every_update_once_also_of_a_killed_training(
     write_validation(training.work / "out")
     training.run([1, 4, 6], killed_with=3)
     training.run([5, STEPS], run="tiny/20261123T100000.000000Z")
-    training.run([STEPS], run="tiny/20261124T100000.000000Z")  # killed once more, when all was sent
+    training.run([STEPS], run="tiny/20261124T100000.000000Z")  # killed again after everything was sent
     client = MlflowClient(tracking_uri=f"sqlite:///{elsewhere / 'ml' / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("tiny")
     assert experiment

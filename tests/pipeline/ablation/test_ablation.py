@@ -288,12 +288,12 @@ def test_measures_deeper_than_the_lists_are_named(inputs: dict[str, Path], tmp_p
     settings = config(measures=DEEP)
     data = ablation_data.collect(settings, inputs["collection"], cut(inputs, tmp_path, cuts), silent)
     ablation_files.write_data(data, tmp_path)
-    for kept in (data, ablation_files.read_data(tmp_path)):
-        figures = ablation_table.figures(kept)
+    for loaded in (data, ablation_files.read_data(tmp_path)):
+        figures = ablation_table.figures(loaded)
         assert ablation_table.shallow_notes(settings, figures) == notes
         whole = ablation_table.note(settings, figures, [])
         assert whole.endswith(" ".join(["seeds of fine-tuning.", *notes]))
-        assert whole.replace("<", "&lt;").replace(">", "&gt;") in ablation_page.page(kept, figures, [], [])[0]
+        assert whole.replace("<", "&lt;").replace(">", "&gt;") in ablation_page.page(loaded, figures, [], [])[0]
 
 
 def test_the_runs_of_some_rows_alone_are_named(inputs: dict[str, Path], tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def changed(evaluation: Path, out: Path, keeps) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kept", "split"),
+    ("keeps", "split"),
     [(lambda table: table.query_id != "dev3", "dev"), (lambda table: table.split == "dev", "test")],
 )
 @pytest.mark.parametrize(
@@ -390,14 +390,14 @@ def changed(evaluation: Path, out: Path, keeps) -> Path:
     ],
 )
 def test_other_questions_are_refused(
-    inputs: dict[str, Path], tmp_path: Path, kept, split: str, n: int, cells: str
+    inputs: dict[str, Path], tmp_path: Path, keeps, split: str, n: int, cells: str
 ) -> None:
-    other = changed(inputs[f"evaluate_{n}"], tmp_path / "other", kept)
+    other = changed(inputs[f"evaluate_{n}"], tmp_path / "other", keeps)
     with pytest.raises(InputError, match=f"^{cells} were measured on different questions of {split}: "):
         ablation_data.collect(config(), inputs["collection"], inputs | {f"evaluate_{n}": other}, silent)
 
 
-def test_questions_of_one_kind_alone_are_reported(inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_missing_questions_of_one_kind_are_reported(inputs: dict[str, Path], tmp_path: Path) -> None:
     """The evaluation of one cell has no measures of answers."""
     other = changed(inputs["evaluate_1"], tmp_path / "other", lambda table: table.split != "")
     table = pd.read_parquet(other / "per_query.parquet")

@@ -56,7 +56,7 @@ def mean_of(inputs: dict[str, Path], row: str, size: int | None, system: str) ->
 def test_columns_are_tested_against_the_one_before(
     wide_table: Path, inputs: dict[str, Path], size: int | None, negatives: str, system: str, earlier: str, before: str
 ) -> None:
-    """And BM25 joined with the model against BM25."""
+    """BM25 joined with the model is tested against BM25."""
     gains = json.loads((wide_table / "gains.json").read_text())
     d_QRM = np.stack(
         [mean_of(inputs, row, size, system) - mean_of(inputs, row, size, before) for row in STRENGTH], axis=1
@@ -89,7 +89,7 @@ def test_every_column_of_every_kind_of_measures_is_tested(wide_table: Path) -> N
     assert "paired randomisation, p by Holm over 3 comparisons" in page
 
 
-def test_what_was_chosen_on_dev_is_reported_and_tested_on_test(wide_table: Path) -> None:
+def test_a_choice_on_dev_is_reported_and_tested_on_test(wide_table: Path) -> None:
     page = (wide_table / "ablation.html").read_text()
     assert "<th>MRR@10, test</th>" in page.partition("What each step brings")[2]
     assert "<th>MRR@10, dev</th>" in page.partition("What each step brings")[0]

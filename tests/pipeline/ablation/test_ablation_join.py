@@ -162,17 +162,17 @@ def test_rows_of_different_seeds_keep_their_curves(make: MakePart, tmp_path: Pat
         assert None not in alone
 
 
-@pytest.mark.parametrize("kept", ["both", "first", "second", "neither"])
+@pytest.mark.parametrize("with_cuts", ["both", "first", "second", "neither"])
 def test_parts_without_the_lengths_of_cut_lists_are_joined_too(
-    first: Path, others: Path, tmp_path: Path, kept: str
+    first: Path, others: Path, tmp_path: Path, with_cuts: str
 ) -> None:
     """Earlier versions wrote such parts."""
     parts = {"first": first, "second": others}
     for name, part in parts.items():
-        parts[name] = damaged(part, tmp_path / name, cut if kept in ("both", name) else without_cuts)
+        parts[name] = damaged(part, tmp_path / name, cut if with_cuts in ("both", name) else without_cuts)
     join_folders([*parts.values()], tmp_path / "out", None)
     text = (tmp_path / "out/table.md").read_text()
-    rows = {"both": ROWS, "first": ROWS[:1], "second": ROWS[1:], "neither": ()}[kept]
+    rows = {"both": ROWS, "first": ROWS[:1], "second": ROWS[1:], "neither": ()}[with_cuts]
     assert ("no list is longer than 7; RR@10 is RR@7 there." in text) == bool(rows)
     table = json.loads((tmp_path / "out/table.json").read_text())
     assert {figure["row"] for figure in table if figure.get("cut_at") == 7} == {*rows, *(["BM25"] if rows else [])}

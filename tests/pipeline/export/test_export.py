@@ -98,9 +98,9 @@ def page_inputs(source: Source, texts: Sample) -> tuple[list[str], list]:
 
 
 def without_the_long_title(texts: Sample) -> Sample:
-    kept = [place // 2 != 10 for place in texts.passages]
-    rows = [row for row, keep in zip(texts.passage_rows, kept, strict=True) if keep]
-    return replace(texts, passages=texts.passages[kept], passage_rows=rows)
+    mask = [place // 2 != 10 for place in texts.passages]
+    rows = [row for row, keep in zip(texts.passage_rows, mask, strict=True) if keep]
+    return replace(texts, passages=texts.passages[mask], passage_rows=rows)
 
 
 def assert_close(actual, expected) -> None:

@@ -153,7 +153,7 @@ def test_learning_to_rank_trains_a_scorer(world, work, inline):
 
 
 @pytest.mark.parametrize("loss", ["contrastive", "learning_to_rank"])
-def test_validation_after_each_epoch(world, work, inline, loss):
+def test_validation_follows_each_epoch(world, work, inline, loss):
     validation = ValidationConfig(questions=12, candidates=10, keep="last")
     metrics, out = train(world, work(), epochs=4, loss=loss, validation=validation)
     rows = pq.read_table(out / "validation.parquet").to_pylist()
@@ -219,7 +219,7 @@ def test_sequential_batches_keep_the_order_of_the_collection(world, work, inline
 
 @pytest.mark.parametrize("order", ["abs_greedy", "abs_beam"])
 def test_batches_are_scheduled(world, work, inline, monkeypatch, order):
-    """Each question once an epoch, in batches at least as hard as random ones, by another measure each epoch."""
+    """Each question occurs once per epoch, in batches at least as hard as random ones that differ between epochs."""
     seen = []
     batch = examples.draw_batch
     monkeypatch.setattr("pipeline.finetune.examples.draw_batch", lambda *a: seen.append(a[2].tolist()) or batch(*a))

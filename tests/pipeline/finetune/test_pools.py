@@ -53,8 +53,10 @@ def test_official_triples_need_no_rank(world, tmp_path):
 
 def test_a_collection_without_training_questions_is_refused(world, tmp_path):
     shutil.copytree(world.collection, tmp_path / "collection")
-    kept = [("dev", q, p, r) for q, judged in read_qrels(world.collection, ["dev"]).items() for p, r in judged.items()]
-    write_table(tmp_path / "collection" / "qrels.parquet", schemas()["qrels"], kept)
+    judgements = [
+        ("dev", q, p, r) for q, judged in read_qrels(world.collection, ["dev"]).items() for p, r in judged.items()
+    ]
+    write_table(tmp_path / "collection" / "qrels.parquet", schemas()["qrels"], judgements)
     with pytest.raises(InputError, match="no training question"):
         read_pools(tmp_path / "collection", world.bm25)
     with pytest.raises(InputError, match="missing"):

@@ -216,7 +216,7 @@ def test_loading_is_strict(tmp_path, tokenizer, change, message, load):
 
 
 def test_an_existing_models_spare_weights_are_left_out(tmp_path, tokenizer):
-    """bert-base-uncased brings a pooler and a next-sentence layer."""
+    """bert-base-uncased has a pooler and a next-sentence layer."""
     save_checkpoint(tmp_path / "out", masked_lm(), tokenizer)
     weights = load_file(tmp_path / "out" / "model.safetensors")
     weights |= {"bert.pooler.dense.weight": torch.zeros(16, 16), "cls.seq_relationship.bias": torch.zeros(2)}

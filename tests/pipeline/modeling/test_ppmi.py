@@ -95,7 +95,7 @@ def test_more_dimensions_than_entries_are_zeros(texts):
     np.testing.assert_allclose(embeddings @ embeddings.T, (u * s) @ u.T, atol=1e-10)
 
 
-def test_rescale_gives_all_rows_the_same_norm():
+def test_rescale_gives_all_nonempty_rows_the_same_norm():
     rows = np.array([[3.0, 4.0], [0.0, 0.0], [0.1, 0.0]])
     np.testing.assert_allclose(ppmi.rescale(rows, 2.0), [[1.2, 1.6], [0.0, 0.0], [2.0, 0.0]])
     rows[1] = 1e-17  # an empty row after an SVD

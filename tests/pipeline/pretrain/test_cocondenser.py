@@ -53,7 +53,7 @@ def history(folder: Path) -> pandas.DataFrame:
 
 
 def assert_same(a: Path, b: Path) -> None:
-    """To float tolerance; a real difference would move weights by about the learning rate, 3e-3."""
+    """Equal to float tolerance; a real difference would move weights by about the learning rate, 3e-3."""
     pandas.testing.assert_frame_equal(history(a), history(b), rtol=1e-4)
     for name, x in weights(a).items():
         torch.testing.assert_close(x, weights(b)[name], rtol=1e-3, atol=1e-4)
@@ -124,7 +124,7 @@ def test_the_cache_changes_no_byte_with_dropout(inputs, tmp_path, objective):
         assert (tmp_path / "never" / name).read_bytes() == (tmp_path / "always" / name).read_bytes()
 
 
-def test_the_first_pass_computes_cls_vectors_alone(inputs, tmp_path, monkeypatch):
+def test_the_first_pass_computes_only_cls_vectors(inputs, tmp_path, monkeypatch):
     calls = []
 
     def spy(lm, chunk, skip_from, seed, masked):
@@ -169,8 +169,8 @@ def test_ranks_are_one_training_with_dropout_on(inputs, tmp_path, ranks):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_killed_at_random_moments_gives_the_same_bytes(inputs, tmp_path, ranks):
-    """kill -9 of all processes at once, with a checkpoint after every update, so often in the middle of writing one."""
+def test_a_training_killed_at_random_moments_gives_the_same_bytes(inputs, tmp_path, ranks):
+    """kill -9 of all processes at once. Each update writes a checkpoint, so many kills come while one is written."""
     launch(inputs, tmp_path / "whole", ranks, budget="80 steps")
     draw = random.Random(ranks)
     reached = []

@@ -27,7 +27,7 @@ def run(inputs, out: Path, start: Path | None = None, machine: dict | None = Non
     return pretrain(CondenserConfig(**{**small.CONDENSER, **fields}), inputs, out, start, machine)
 
 
-def test_trains_and_loads_as_a_plain_model(inputs, tmp_path):
+def test_a_trained_model_loads_as_a_plain_model(inputs, tmp_path):
     metrics = run(inputs, tmp_path / "out", budget="60 steps")
     history = pandas.read_parquet(tmp_path / "out" / "history.parquet")
     assert len(history) == metrics["updates"] == 60
@@ -122,7 +122,7 @@ def test_a_head_of_other_layers_is_refused(inputs, tmp_path):
         ({"length": 33}, r"^condenser: inputs of 33 tokens, but the model has 32 positions"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_any_work(inputs, tmp_path, fields, message):
+def test_an_unfit_configuration_is_refused_before_any_work(inputs, tmp_path, fields, message):
     work = Work(tmp_path / "out", tmp_path / "checkpoints", make_machine(**MACHINE), silent)
     with pytest.raises(InputError, match=message):
         condenser(CondenserConfig(**{**small.CONDENSER, **fields}), *inputs, work)

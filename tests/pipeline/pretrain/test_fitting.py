@@ -89,7 +89,7 @@ SMALL = [[90, 90, 90], [], [0], [1], [5], [200], [300, 0], [31, 31], [32, 32], [
 
 
 @pytest.mark.parametrize("lengths", SMALL, ids=str)
-def test_what_pre_training_advises_is_accepted(lengths: list[int], stored) -> None:
+def test_the_advice_of_pre_training_is_accepted(lengths: list[int], stored) -> None:
     tokens = stored(tokens_of(lengths))
     for fields in ({}, {"batch_tokens": None, "batch_blocks": 1024}, {"length": 8}):
         assert follow(condenser_config(**fields), "condenser", lambda c: check_condenser(c, tokens, None))
@@ -134,7 +134,7 @@ def test_the_text_of_a_large_collection_is_not_read_before_its_training(stored, 
         monkeypatch.setattr(reads, None)
     check_condenser(condenser_config(), tokens, None)
     check_ict(IctConfig.model_validate(ICT), tokens, None)
-    with pytest.raises(InputError, match="no document holds two spans"):  # known from lengths alone
+    with pytest.raises(InputError, match="no document holds two spans"):  # the lengths show it
         check_cocondenser(cocondenser_config(span_min=10**6, span_max=10**6, batch_tokens=10**7), tokens, None)
 
 
@@ -144,7 +144,7 @@ INDEX = {"kind": "ivf", "hnsw_m": 8, "ef_construction": 8, "nlist": 100, "pq_m":
 @pytest.mark.parametrize("kind", ["ivf", "ivfpq"])
 @pytest.mark.parametrize("lists", ["auto", 1, 100])
 @pytest.mark.parametrize("passages", [0, 1, 39, 40, 100, 3999, 10_239])
-def test_what_an_index_advises_is_accepted(kind: str, lists: int | str, passages: int) -> None:
+def test_the_advice_of_an_index_is_accepted(kind: str, lists: int | str, passages: int) -> None:
     config = IndexConfig.model_validate({**INDEX, "kind": kind, "nlist": lists})
     message = follow(config, "index", lambda c: check_passages(c, passages))
     assert (message is None) == (kind == "ivf" and passages >= 40 * (1 if lists == "auto" else int(lists)))
@@ -156,7 +156,7 @@ def test_advised_bytes_of_product_quantisation_are_accepted(dimensions: tuple[in
     assert follow(config, "index", lambda c: check_dimension(c, *dimensions))
 
 
-def test_that_no_value_fits_is_reported() -> None:
+def test_a_problem_without_a_fitting_value_is_reported() -> None:
     def refuse(config: Config) -> None:
         raise InputError("index.kind: none")
 

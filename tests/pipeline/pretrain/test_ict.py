@@ -73,7 +73,7 @@ def history(folder: Path) -> pandas.DataFrame:
 
 
 def assert_same(a: Path, b: Path) -> None:
-    """To float tolerance; a real difference would move weights by about the learning rate, 3e-3."""
+    """Equal to float tolerance; a real difference would move weights by about the learning rate, 3e-3."""
     pandas.testing.assert_frame_equal(history(a), history(b), rtol=1e-4)
     other = load_file(b / "model.safetensors")
     for name, x in load_file(a / "model.safetensors").items():
@@ -85,7 +85,7 @@ def assert_same_bytes(a: Path, b: Path) -> None:
         assert (a / name).read_bytes() == (b / name).read_bytes()
 
 
-def test_learns_and_loads_as_a_plain_model(inputs, tmp_path):
+def test_a_trained_model_loads_as_a_plain_model(inputs, tmp_path):
     metrics = run(
         inputs, tmp_path / "out", {"gradient_cache_chunk": 32}, budget="150 steps", projection=32, optimiser=FAST
     )

@@ -29,7 +29,7 @@ def words(starts: np.ndarray) -> list[slice]:
 
 @settings(deadline=None)
 @given(texts(), st.integers(0, 1000))
-def test_whole_words_within_the_share_and_never_specials(text, step):
+def test_whole_words_are_masked_within_the_share_and_special_tokens_never(text, step):
     ids, starts, lengths, rows = text
     corrupted, masked = mask(ids, starts, lengths, rows, 0.15, 7, step, SPECIALS)
     assert np.array_equal(corrupted[~masked], ids[~masked])

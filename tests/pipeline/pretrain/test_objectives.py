@@ -1,4 +1,4 @@
-"""Objectives on packed chunks against plain dense computations, a sequence at a time."""
+"""Objectives on packed chunks against plain dense computations, one sequence at a time."""
 
 from functools import partial
 from itertools import pairwise

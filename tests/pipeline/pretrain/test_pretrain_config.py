@@ -76,7 +76,7 @@ def test_a_number_without_a_unit_is_refused_with_its_field() -> None:
         resolve("tiny", ["condenser.budget=300"])
 
 
-def test_updates_of_a_budget() -> None:
+def test_a_budget_is_converted_to_updates() -> None:
     def steps(budget: str) -> int:
         return updates(CondenserConfig(**{**small.CONDENSER, "budget": budget}), batches=10, mean_tokens=100)
 

@@ -26,7 +26,7 @@ def test_two_spans_never_overlap(lengths, span_min, span_max, seed, step):
     assert long_enough(length_D, 16).all()
 
 
-def test_equal_lengths_where_the_shortest_is_the_longest():
+def test_lengths_are_equal_if_shortest_and_longest_are_equal():
     _, length_S = spans(np.zeros(3, int), np.array([40, 70, 500]), np.arange(3), 128, 128, 1, 2)
     assert length_S.tolist() == [20, 20, 35, 35, 128, 128]
 
@@ -51,7 +51,7 @@ def test_gap_and_position_are_uniform():
     assert (length_S == 3).all()
 
 
-def test_spans_depend_on_seed_step_and_document_alone():
+def test_spans_depend_only_on_seed_step_and_document():
     begin, length, document = np.array([0, 100, 300]), np.array([100, 200, 90]), np.array([4, 9, 2])
     whole = spans(begin, length, document, 8, 32, 1, 2)[0].reshape(3, 2)
     assert np.array_equal(spans(begin[1:2], length[1:2], document[1:2], 8, 32, 1, 2)[0], whole[1])
@@ -62,7 +62,7 @@ def test_short_documents_are_distinguished():
     assert long_enough(np.array([0, 31, 32, 400]), 16).tolist() == [False, False, True, True]
 
 
-def test_spans_of_different_passages():
+def test_spans_come_from_different_passages():
     rng = np.random.default_rng(0)
     offsets = np.cumsum([0, *rng.integers(2, 60, 400)])
     doc_offsets = np.sort(np.concatenate([[0, 400], rng.choice(np.arange(1, 400), 120, replace=False)]))

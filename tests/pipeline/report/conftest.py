@@ -62,6 +62,6 @@ def inputs(tmp_path_factory) -> dict[str, Path | None]:
 def page(inputs, tmp_path_factory) -> str:
     out = tmp_path_factory.mktemp("page") / "out"
     figures = report(CONFIG, **inputs, lineage=LINEAGE, **WHOLE, work=work(out))
-    assert figures["examples"] == 2  # all there are
+    assert figures["examples"] == 2  # all questions
     assert figures["pictures"] == len(list((out / "pictures").glob("*.png"))) == 6
     return (out / "report.html").read_text()

@@ -71,9 +71,9 @@ def test_a_picture_has_every_row_in_the_pages_colours_and_equal_bytes(name):
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_also_a_file_in_light_colours(name):
     pixels = (255 * imread(io.BytesIO(PICTURES[name]().png))[..., :3]).round().astype(int).reshape(-1, 3)
-    seen = {f"#{r:02x}{g:02x}{b:02x}" for r, g, b in np.unique(pixels, axis=0)}
-    assert {light()["paper"], light()["stage2"]} <= seen
-    assert not seen & {*COLOURS}, "a placeholder colour is left"
+    colours = {f"#{r:02x}{g:02x}{b:02x}" for r, g, b in np.unique(pixels, axis=0)}
+    assert {light()["paper"], light()["stage2"]} <= colours
+    assert not colours & {*COLOURS}, "a placeholder colour is left"
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -26,7 +26,7 @@ def test_a_host_is_reachable_only_while_it_answers(monkeypatch):
     assert not answers(address, 5)
 
 
-def test_a_slow_name_service_is_not_waited_for(monkeypatch):
+def test_a_slow_name_service_causes_no_wait(monkeypatch):
     slow = threading.Event()
 
     def connect(*_):
@@ -132,6 +132,6 @@ def test_only_loopback_addresses_are_this_machine():
 
 
 @pytest.mark.parametrize("proxy", ["proxy.invalid:3128", "http://proxy.invalid:port"])
-def test_a_proxy_that_does_not_answer_is_no_answer(monkeypatch, proxy):
+def test_a_proxy_that_does_not_answer_counts_as_no_answer(monkeypatch, proxy):
     monkeypatch.setenv("https_proxy", proxy)
     assert not network.answers("https://127.0.0.2:1", 0.2)

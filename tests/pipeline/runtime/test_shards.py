@@ -18,9 +18,9 @@ def rows(start, stop, tick):
     return np.arange(start, stop)
 
 
-def build(folder, of, make, workers, *, device="cpu", progress=silent, numbers=None):
+def build(folder, spans, make, workers, *, device="cpu", progress=silent, numbers=None):
     fields = {"unit": "things", "progress": progress}
-    shards.build_shards(folder, of, make, device=device, workers=workers, numbers=numbers, **fields)
+    shards.build_shards(folder, spans, make, device=device, workers=workers, numbers=numbers, **fields)
 
 
 def whole(folder):
@@ -45,23 +45,23 @@ def test_shards_are_built_in_order_and_kept(tmp_path, device, workers):
 
 
 def test_only_the_requested_shards_of_a_job_are_built(tmp_path):
-    of = shard_spans(9, 3)
+    spans = shard_spans(9, 3)
     for numbers, expected in (([2], [6, 7, 8]), ([2, 0], [0, 1, 2, 6, 7, 8]), (None, [*range(9)])):
-        build(tmp_path, of, rows, 2, numbers=numbers)
+        build(tmp_path, spans, rows, 2, numbers=numbers)
         assert whole(tmp_path) == expected
     assert [path.suffix for path in tmp_path.iterdir()] == [".npy"] * 3
 
 
 def test_missing_shards_are_listed_by_size(tmp_path):
-    of = [(0, 2), (2, 9), (9, 10), (10, 17)]
-    assert shards.missing(tmp_path, of) == [1, 3, 0, 2]
+    spans = [(0, 2), (2, 9), (9, 10), (10, 17)]
+    assert shards.missing(tmp_path, spans) == [1, 3, 0, 2]
     np.save(tmp_path / shards.name(1), np.arange(7))
     np.save(tmp_path / shards.name(3), np.arange(8))  # of another size
-    assert shards.missing(tmp_path, of) == [3, 0, 2]
+    assert shards.missing(tmp_path, spans) == [3, 0, 2]
 
 
 def test_a_free_fork_takes_the_next_shard(tmp_path):
-    """The largest first, and no fork waits while another still has several to build."""
+    """The largest shard is first, and no fork is idle while another has several shards left."""
     started = tmp_path / "begun"
     started.mkdir()
 
@@ -97,7 +97,7 @@ def test_a_new_run_removes_the_files_of_killed_writers(tmp_path, monkeypatch):
 
 
 def test_a_worker_does_not_run_the_exit_hooks_of_its_parent(tmp_path):
-    """As under Prefect, whose hook waits for threads that a fork does not have."""
+    """For example under Prefect, whose exit hook waits for threads that a fork does not have."""
     program = (
         "import os, sys, threading\n"
         "from pathlib import Path\n"
@@ -125,19 +125,19 @@ def test_an_error_of_a_worker_is_raised_in_its_parent(tmp_path):
 
 def test_ranks_share_the_shards_that_were_missing_at_the_start(tmp_path, monkeypatch):
     """Regardless of what other ranks have finished when a rank begins: their models load at different times."""
-    of = shard_spans(24, 3)
-    numbers = shards.missing(tmp_path, of)
+    spans = shard_spans(24, 3)
+    numbers = shards.missing(tmp_path, spans)
     for place in (0, 1):
         monkeypatch.setattr(shards, "_place", lambda device, place=place: (place, 2))
-        build(tmp_path, of, rows, 1, device="cuda", numbers=numbers)
-    assert shards.missing(tmp_path, of) == []
+        build(tmp_path, spans, rows, 1, device="cuda", numbers=numbers)
+    assert shards.missing(tmp_path, spans) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY"])
 def test_a_damaged_shard_is_built_again(tmp_path, content):
-    of = shard_spans(7, 3)
-    build(tmp_path, of, rows, 1)
+    spans = shard_spans(7, 3)
+    build(tmp_path, spans, rows, 1)
     path = tmp_path / shards.name(1)
     path.write_bytes(content or path.read_bytes()[:-3])
-    build(tmp_path, of, rows, 1)
+    build(tmp_path, spans, rows, 1)
     assert whole(tmp_path) == [*range(7)]

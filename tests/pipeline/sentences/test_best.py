@@ -42,7 +42,7 @@ def interrupted(work: Callable[..., Work], train_with: Callable[[Work], object],
 
 
 def record_weights(monkeypatch: pytest.MonkeyPatch, figures: list[float]) -> list[dict[str, np.ndarray]]:
-    """The weights at each measuring, whose figure is the next of `figures`."""
+    """The weights at each measurement; its figure is the next one of `figures`."""
     measured: list[dict[str, np.ndarray]] = []
     remaining = iter(figures)
 
@@ -66,22 +66,22 @@ def assert_same_weights(saved: dict[str, np.ndarray], expected: dict[str, np.nda
 
 def test_finetuning_forgets_an_epoch_that_was_lost(world, work, inline, monkeypatch) -> None:
     """Epochs of 4 updates. The second is the best, is lost, and is worse than the first when trained again."""
-    seen = record_weights(monkeypatch, [0.5, 0.9, 0.4, 0.3, 0.1])
+    measured = record_weights(monkeypatch, [0.5, 0.9, 0.4, 0.3, 0.1])
     fields = {"epochs": 4, "validation": ValidationConfig(questions=12, candidates=10, keep="best")}
     again = interrupted(work, lambda first: train(world, first, **fields), at=9, left=7)
     metrics, out = train(world, again, **fields)
     assert (metrics["dev_RR@10"], metrics["dev_epoch"]) == (0.5, 1)
-    assert_same_weights(load_file(out / "model.safetensors"), seen[0])
+    assert_same_weights(load_file(out / "model.safetensors"), measured[0])
 
 
 def test_an_epoch_after_the_checkpoint_of_its_end_is_measured_again(world, work, inline, monkeypatch) -> None:
     """The checkpoint after 8 updates is written before they are measured."""
-    seen = record_weights(monkeypatch, [0.5, 0.9, 0.4, 0.6, 0.1])
+    measured = record_weights(monkeypatch, [0.5, 0.9, 0.4, 0.6, 0.1])
     fields = {"epochs": 4, "validation": ValidationConfig(questions=12, candidates=10, keep="best")}
     again = interrupted(work, lambda first: train(world, first, **fields), at=9, left=8)
     metrics, out = train(world, again, **fields)
     assert (metrics["dev_RR@10"], metrics["dev_epoch"]) == (0.6, 3)
-    assert_same_weights(load_file(out / "model.safetensors"), seen[3])
+    assert_same_weights(load_file(out / "model.safetensors"), measured[3])
     assert [path.name for path in again.checkpoints.glob("best-*")] == ["best-12.safetensors"]
 
 
@@ -92,7 +92,7 @@ def test_a_sentence_task_forgets_an_epoch_that_was_lost(pair_start, tmp_path, wo
     sentence_model(
         SentenceModelConfig(checkpoint=pair_start, pretrained=None, revision="main", tokenizer=None), ENCODER, start
     )
-    seen = record_weights(monkeypatch, [0.5, 0.9, 0.4, 0.3])
+    measured = record_weights(monkeypatch, [0.5, 0.9, 0.4, 0.3])
     config, training = TuneConfig(epochs=3, max_rows=None), TRAINING.model_copy(update={"keep": "best"})
 
     def train_with(on: Work):
@@ -101,7 +101,7 @@ def test_a_sentence_task_forgets_an_epoch_that_was_lost(pair_start, tmp_path, wo
     again = interrupted(work, train_with, at=31, left=29)
     metrics = train_with(again)
     assert metrics["epoch"] == 1
-    assert_same_weights(load_file(again.out / "model.safetensors"), seen[0])
+    assert_same_weights(load_file(again.out / "model.safetensors"), measured[0])
 
 
 def test_a_kill_while_the_log_is_written_leaves_it_whole(tmp_path, monkeypatch) -> None:

@@ -11,7 +11,7 @@ from pipeline.sentences.tables import sentence_table
 pytestmark = pytest.mark.data
 
 
-def test_stsb(shared_data, tmp_path) -> None:
+def test_the_files_of_stsb_are_read(shared_data, tmp_path) -> None:
     settings = [f"table.{split}={shared_data}/stsb/sts-{split}.csv" for split in ("train", "dev", "test")]
     config = resolve_sentences("stsb", settings).table
     metrics = sentence_table(config, Work(tmp_path, tmp_path, make_machine(), silent))

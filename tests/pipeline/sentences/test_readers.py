@@ -49,7 +49,7 @@ def test_quoted_fields_may_contain_separators_and_line_breaks(read) -> None:
     assert read(text) == [(2, 'he said "no"', "one, two", 0.0), (5, "two", "first\n\nthird", 0.5)]
 
 
-def test_columns_by_number_under_a_header(read) -> None:
+def test_columns_may_be_numbers_under_a_header(read) -> None:
     assert read("x,y,z\n1,a,b\n", score=1, sentence1=2, sentence2=3) == [(2, "a", "b", 1.0)]
 
 

@@ -289,9 +289,9 @@ def test_dev_chooses_the_epochs_and_repeats_are_averaged(inputs, work, inline) -
             name = f"{epochs}-{repeat}"
             trained[name] = tune_model(inputs, "scored", work(name), epochs=epochs, rows=32, seed=repeat)
             trainings.append(Training(run=name, model="A", size=32, epochs=epochs, repeat=repeat))
-    config, ended = SummaryConfig(trainings=trainings, bootstrap_samples=200, seed=1), work("summary")
-    summary(config, ended, **{name: out for name, (_, out) in trained.items()})
-    zero, few = json.loads((ended.out / "summary.json").read_text())["rows"]
+    config, summary_work = SummaryConfig(trainings=trainings, bootstrap_samples=200, seed=1), work("summary")
+    summary(config, summary_work, **{name: out for name, (_, out) in trained.items()})
+    zero, few = json.loads((summary_work.out / "summary.json").read_text())["rows"]
     assert (zero["rows"], zero["epochs"], zero["test"]["mean"]) == (0, 0, trained["zero"][0]["test_spearman"])
     dev = {epochs: np.mean([trained[f"{epochs}-{n}"][0]["dev_spearman"] for n in (1, 2)]) for epochs in (1, 4)}
     assert few["candidates"] == {"1": pytest.approx(dev[1]), "4": pytest.approx(dev[4])}

@@ -123,8 +123,8 @@ def test_betas_are_below_one(betas):
         Optimiser(**{**OPTIMISER, "betas": betas})
 
 
-def test_resumes_to_the_same_bytes_and_ignores_a_half_written_checkpoint(children, tmp_path):
-    """Two kills -9, at update 5 and at update 9."""
+def test_a_killed_training_resumes_to_the_same_bytes_and_ignores_a_half_written_checkpoint(children, tmp_path):
+    """It is killed twice by kill -9, at update 5 and at update 9."""
     expected_history, expected = run(children, tmp_path / "whole", minutes=99)
     folder = tmp_path / "killed"
     arguments = {"steps": 12, "checkpoints": str(folder / "checkpoints"), "out": str(folder / "out")}
@@ -150,7 +150,7 @@ def test_resumes_to_the_same_bytes_and_ignores_a_half_written_checkpoint(childre
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2])
-def test_resumes_with_several_ranks_to_the_same_bytes(children, tmp_path, ranks):
+def test_a_training_with_several_ranks_resumes_to_the_same_bytes(children, tmp_path, ranks):
     def arguments(folder):
         folder.mkdir()
         return {"steps": 12, "checkpoints": str(folder / "checkpoints"), "out": str(folder / "out"), "slow": 0.35}

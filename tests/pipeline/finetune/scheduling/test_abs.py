@@ -124,11 +124,11 @@ def test_both_searches_over_lists_equal_the_plain_double_loop(kind, method, seed
 
 
 def test_beams_candidates_come_only_from_the_lists():
-    seen = []
+    calls = []
 
     class Spy(SparseSimilarity):
         def block(self, some, others):
-            seen.append((some, others))
+            calls.append((some, others))
             return super().block(some, others)
 
     scores = similarities("clusters", 60, 0)
@@ -140,7 +140,7 @@ def test_beams_candidates_come_only_from_the_lists():
         sums[columns] += values
     sums[batch] -= scheduling.HIDDEN
     assert scheduling.beam(50)(spy, sums, batch).tolist() != batch.tolist()
-    leaving, entering = seen[0]
+    leaving, entering = calls[0]
     assert set(entering) == {int(c) for pair in batch for c in similarity.row(pair)[0]} - set(batch)
     assert set(leaving) == set(batch)
     assert 10 < len(entering) < 50

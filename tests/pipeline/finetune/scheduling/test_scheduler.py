@@ -30,7 +30,7 @@ NONE = np.zeros((0, 2), np.int64)
 
 
 def vectors(pairs, dimension):
-    """In steps of 1/64: their inner products are exact, so that threads and blocks of a product change nothing."""
+    """Vectors in steps of 1/64: their inner products are exact, so threads and blocks of a product change nothing."""
     return [np.rint(64 * side) / np.float32(64) for side in benchmark.vectors(pairs, dimension)]
 
 
@@ -95,10 +95,10 @@ def test_each_pool_is_scheduled_separately(folder):
     assert [len(batch) for batch in batches] == job.sizes
     order = np.random.default_rng([job.seed, job.epoch, 1]).permutation(N)
     for first, last in pools(job.sizes, 50):
-        held = sorted(pair for batch in batches[first:last] for pair in batch)
-        assert len(held) <= 50
+        of_pool = sorted(pair for batch in batches[first:last] for pair in batch)
+        assert len(of_pool) <= 50
         start = sum(job.sizes[:first])
-        assert held == sorted(order[start : start + len(held)])
+        assert of_pool == sorted(order[start : start + len(of_pool)])
     assert hardness(folder)["scheduled"] > hardness(folder)["random"]
 
 
