@@ -1,5 +1,6 @@
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -8,13 +9,16 @@ from pathlib import Path
 import pytest
 from warming import fork_server
 
+# A process of several has the first two set, and a console created with them keeps its width whatever a test then sets.
+# With the third each of the many processes that the tests start would compile the project's modules again.
+for name in ("COLUMNS", "LINES", "PYTHONDONTWRITEBYTECODE"):
+    os.environ.pop(name, None)
+sys.dont_write_bytecode = False
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts the tests with & has SIGINT ignored, and so would the runs that they interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # A process of several has the two set, and a console made with them keeps its width whatever a test then sets.
-    for size in ("COLUMNS", "LINES"):
-        os.environ.pop(size, None)
     # Two processes of tests share the cores: with threads of their own they would wait for each other.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if not hasattr(config, "workerinput"):  # all of pytest's processes have one fork server

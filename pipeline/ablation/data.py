@@ -6,6 +6,7 @@ Legend of suffixes: Q questions, M measures.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,20 @@ class RunResults:
     """query_id and one column per measure; NaN if the question is not of that kind."""
     cut_at: int | None = None
     """Length at which its lists were cut (pipeline/evaluate/shallow.py); None: not cut, or unknown."""
+
+    @cached_property
+    def measured(self) -> Mapping[Kind, tuple[list[str], np.ndarray]]:
+        """{kind: (ids of the Q questions of this kind, their values [Q, M])}."""
+        query_ids = self.questions["query_id"].to_numpy()
+        result = {}
+        for kind in (MEASURES, HITS):
+            values = self.questions[[*kind]].to_numpy(np.float64)
+            of_kind = ~np.isnan(values).any(axis=1)
+            result[kind] = (
+                query_ids[of_kind].tolist(),
+                np.asfortranarray(values[of_kind]),
+            )  # a mean adds in the order of memory
+        return result
 
 
 @dataclass(frozen=True)
@@ -105,16 +120,6 @@ def questions_text(size: int | None) -> str:
     return "all questions" if size is None else counted(size, "questions")
 
 
-def values(run: RunResults, kind: Kind) -> np.ndarray:
-    """Returns the values of the questions of a kind, [Q, M]."""
-    return of_kind(run, kind)[[*kind]].to_numpy(np.float64)
-
-
-def of_kind(run: RunResults, kind: Kind) -> pd.DataFrame:
-    """Returns the questions of a kind, with all columns."""
-    return run.questions.dropna(subset=[*kind])
-
-
 def known_cut(cut_at: int | None) -> dict[str, int]:
     """Returns `cut_at` as a row's entry; empty if nothing was cut."""
     return {} if cut_at is None else {"cut_at": cut_at}
@@ -122,7 +127,7 @@ def known_cut(cut_at: int | None) -> dict[str, int]:
 
 def measured_questions(runs: Iterable[tuple[str, RunResults]]) -> MeasuredQuestions:
     """Returns the questions on which each (split, run) was measured."""
-    every = {(split, kind): of_kind(run, kind)["query_id"].tolist() for split, run in runs for kind in (MEASURES, HITS)}
+    every = {(split, kind): query_ids for split, run in runs for kind, (query_ids, _) in run.measured.items()}
     return {place: query_ids for place, query_ids in every.items() if query_ids}
 
 

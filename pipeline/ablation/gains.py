@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.ablation.config import UNTUNED, Negatives
-from pipeline.ablation.data import AblationData, values
+from pipeline.ablation.data import AblationData
 from pipeline.ablation.table import Group, differences, groups
 
 DENSE: tuple[Negatives, ...] = (UNTUNED, "bm25", "mined")
@@ -63,7 +63,7 @@ def _first_stage(data: AblationData, group: Group, by_row: Mapping[str, BySeed])
     split, _, _, kind = group
     if split not in data.first_stage:
         return {}
-    first_QM = values(data.first_stage[split], kind)
+    first_QM = data.first_stage[split].measured[kind][1]
     return {row: dict.fromkeys(by_seed, first_QM) for row, by_seed in by_row.items()}
 
 

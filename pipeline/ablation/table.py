@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.ablation.config import UNTUNED, AblationConfig, CellConfig, Negatives
-from pipeline.ablation.data import RUN_COLUMNS, AblationData, Kind, known_cut, values
+from pipeline.ablation.data import RUN_COLUMNS, AblationData, Kind, known_cut
 from pipeline.evaluate import significance
 from pipeline.evaluate.bootstrap import summary
-from pipeline.evaluate.measures import HITS, MEASURES
 from pipeline.evaluate.rows import FUSION
 from pipeline.evaluate.shallow import shallow
 from pipeline.evaluate.short_tables import TABLE
@@ -81,8 +80,7 @@ def groups(data: AblationData) -> dict[Group, dict[str, dict[int, np.ndarray]]]:
     by_group: dict[Group, dict[str, dict[int, np.ndarray]]] = {}
     for cell, one in zip(data.config.cells, data.cells, strict=True):
         for (split, negatives), run in one.runs.items():
-            for kind in (MEASURES, HITS):
-                values_QM = values(run, kind)
+            for kind, (_, values_QM) in run.measured.items():
                 if len(values_QM):
                     group = by_group.setdefault((split, negatives, _size(cell, negatives), kind), {})
                     group.setdefault(cell.row, {})[cell.seed] = values_QM

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pkgutil import resolve_name
 
-from pipeline.runtime.processes import die_with_parent, python, report_errors, reporter
+from pipeline.runtime.processes import die_with_parent, python, quick_exit, report_errors, reporter
 
 
 def become_torchrun(text: str) -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     if (job["ranks"] > 1 or job["torchrun"]) and "RANK" not in os.environ:
         become_torchrun(sys.argv[1])
-    report = reporter()
+    finish, report = quick_exit(), reporter()
     first = os.environ.get("LOCAL_RANK", "0") == "0"  # of this node: rank 0 may run on another node
 
     def progress(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
@@ -53,6 +53,7 @@ def main() -> None:
             ranks.meet()  # the files of all ranks exist when this rank reports the result
             if first:
                 report({"result": result})
+    finish()
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def run_cli(environment: dict[str, str]) -> Cli:
         return subprocess.run(
             [sys.executable, "-m", "flows.cli", *arguments],
             env={**variables, "COCONDENSER_STORE": str(store)},
-            cwd=ROOT,
+            cwd=store.parent,  # pyproject.toml's settings of Prefect would have a run wait for its heartbeats
             stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,

@@ -34,7 +34,17 @@ def letters(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def harness(served: dict[str, str]) -> Iterator[None]:
     """The Prefect server of the tests."""
-    from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+    from prefect.settings import (
+        PREFECT_API_URL,
+        PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+        PREFECT_HOME,
+        temporary_settings,
+    )
 
-    with temporary_settings({PREFECT_API_URL: served["PREFECT_API_URL"], PREFECT_HOME: Path(served["PREFECT_HOME"])}):
+    own = {
+        PREFECT_API_URL: served["PREFECT_API_URL"],
+        PREFECT_HOME: Path(served["PREFECT_HOME"]),
+        PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,  # a flow waits a second or two for the end of its heartbeats
+    }
+    with temporary_settings(own):
         yield

@@ -220,13 +220,13 @@ def test_the_seconds_count_only_the_work_of_the_stage(
 
     @contextmanager
     def turn(device: str, on_wait: Any) -> Iterator[None]:
-        time.sleep(3.0)
+        time.sleep(1.5)
         yield
 
     @contextmanager
     def live(*arguments: Any) -> Iterator[Any]:
         yield silent
-        time.sleep(3.0)
+        time.sleep(1.5)
 
     def works(config: Any, before: Path | None, work: Work) -> Metrics:
         time.sleep(0.1)
@@ -236,7 +236,7 @@ def test_the_seconds_count_only_the_work_of_the_stage(
     monkeypatch.setattr("tasks.run.turn_on_gpus", turn)
     monkeypatch.setattr("tasks.run.tracking.tracked_progress", live)
     ref = run(order(store, machine, "a"), {"before": None}).result()
-    assert 0.1 <= store.record(ref.key).seconds < 3.0  # type: ignore[union-attr]
+    assert 0.1 <= store.record(ref.key).seconds < 1.5  # type: ignore[union-attr]
 
 
 def test_the_progress_on_the_page_reaches_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 from machines import make_machine
+from warming import SOCKET
 
 from pipeline.errors import InputError
 from pipeline.runtime.child import set_precision
@@ -23,7 +24,13 @@ SUPPORT = Path(__file__).parents[2] / "support"
 
 @pytest.fixture(autouse=True)
 def _children_importable(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=os.pathsep)
+
+
+@pytest.fixture
+def own_processes(monkeypatch):
+    """Children that are no forks of the tests' server."""
+    monkeypatch.delenv(SOCKET)
 
 
 def machine(ranks: int = 1) -> Machine:
@@ -52,6 +59,13 @@ def test_a_child_is_no_rank_of_an_outer_torchrun(tmp_path, monkeypatch):
     for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     assert launch("children:echo", {}, machine(), silent, tmp_path)["world"] == 1
+
+
+def test_a_child_that_has_finished_frees_nothing_but_calls_what_is_registered(tmp_path):
+    began = time.monotonic()
+    launch("children:keep_what_is_slow_to_free", {"path": str(tmp_path / "called")}, machine(), silent, tmp_path)
+    assert time.monotonic() - began < 50
+    assert (tmp_path / "called").exists()
 
 
 def test_two_ranks_communicate(tmp_path):
@@ -117,6 +131,7 @@ def wait_for(folder: Path, count: int, seconds: float = 90) -> list[int]:
 
 
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("own_processes")
 def test_an_exception_in_the_caller_ends_all_processes(tmp_path, ranks):
     pids = tmp_path / "pids"
     pids.mkdir()
@@ -130,6 +145,7 @@ def test_an_exception_in_the_caller_ends_all_processes(tmp_path, ranks):
     assert gone(wait_for(pids, ranks))
 
 
+@pytest.mark.usefixtures("own_processes")
 def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
     pids = tmp_path / "pids"
     pids.mkdir()

@@ -17,7 +17,6 @@ import selectors
 import signal
 import socket
 import sys
-import threading
 
 LIBRARIES = (
     *("numpy", "pandas", "pyarrow.parquet", "pydantic", "scipy.stats", "faiss", "safetensors.torch", "tokenizers"),
@@ -102,30 +101,29 @@ def become(job: dict, files: list[int]) -> None:
     os.environ.update(environment)
     sys.path[:0] = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.argv = ["", *job["arguments"]]
+    codes: list[int] = []
+
+    def end() -> None:
+        """Frees no memory: a fork copies what it frees, which takes over a second."""
+        if codes:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(codes[0])
+
+    atexit.register(end)  # the first to be registered is the last to run
     if "PYTHONFAULTHANDLER" in environment:
         faulthandler.enable()
     if "COVERAGE_PROCESS_CONFIG" in environment:
         import coverage
 
         coverage.process_startup(force=True)
-    code: object = 0
     try:
         runpy.run_module(job["module"], run_name="__main__", alter_sys=True)
     except SystemExit as ended:
-        code = ended.code
-        if not isinstance(code, int | None):
-            raise
-    end(int(code or 0))
-
-
-def end(code: int) -> None:
-    """Ends this process as Python does, but frees no memory: that takes a second, as a fork copies what it frees."""
-    threading._shutdown()
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
+        if isinstance(ended.code, int | None):
+            codes.append(ended.code or 0)
+        raise
+    codes.append(0)
 
 
 if __name__ == "__main__":
