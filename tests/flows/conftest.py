@@ -4,8 +4,9 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import cache, partial
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +17,7 @@ from three_rows import ROWS, own
 from artifacts.store import Store
 from flows.ablations.ablation import Ablation
 from flows.cli.main import main
+from pipeline.bm25.searcher import Searcher
 
 ROOT = Path(__file__).resolve().parents[2]
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -84,6 +86,26 @@ def call_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         return subprocess.CompletedProcess(command, int(ended.value.code or 0), printed.out, printed.err)
 
     return call
+
+
+@pytest.fixture(scope="module")
+def kept_searchers() -> Iterator[None]:
+    """Sessions on the same index share one Java process, which saves each its start."""
+
+    class KeptSearcher(Searcher):
+        def close(self) -> None:
+            pass
+
+    with ExitStack() as running, pytest.MonkeyPatch.context() as patch:
+
+        @cache
+        def searcher(artifact: Path) -> Searcher:
+            kept = KeptSearcher(artifact)
+            running.callback(Searcher.close, kept)
+            return kept
+
+        patch.setattr("flows.serving.session.Searcher", searcher)
+        yield
 
 
 @pytest.fixture(scope="session")

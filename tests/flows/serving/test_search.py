@@ -30,6 +30,8 @@ from pipeline.dense.shard_reuse import sha256
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Choice
 
+pytestmark = pytest.mark.usefixtures("kept_searchers")
+
 
 def test_a_search_does_not_wait_for_prefect() -> None:
     """Importing it takes as long as the rest of a search without the model."""
