@@ -6,11 +6,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import IO
 
 import pytest
+from commands import command_server
 from ready import beir
 from three_rows import ROWS, own
 
@@ -47,7 +48,6 @@ def run_cli(environment: dict[str, str]) -> Cli:
     def call(
         *arguments: str,
         store: Path,
-        seconds: float = 300,
         stdout: int | IO[str] = subprocess.PIPE,
         variables: Mapping[str, str] = environment,
     ) -> subprocess.CompletedProcess[str]:
@@ -58,16 +58,17 @@ def run_cli(environment: dict[str, str]) -> Cli:
             stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=seconds,
+            timeout=300,
         )
 
     return call
 
 
 @pytest.fixture(scope="session")
-def run_served(run_cli: Cli, served: dict[str, str]) -> Cli:
-    """As `run_cli`, with the Prefect server of the tests, which saves the start of one."""
-    return partial(run_cli, variables=served)
+def run_served(served: dict[str, str]) -> Iterator[Cli]:
+    """As `run_cli`, with the Prefect server of the tests, in a fork: that saves the starts of both."""
+    with command_server(served) as run:
+        yield run
 
 
 @pytest.fixture
@@ -109,10 +110,12 @@ def kept_searchers() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def tiny_ended(run_cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def tiny_ended(
+    run_served: Cli, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """(store, the command) of one run of `tiny` for all tests; nobody writes into this store."""
     store = tmp_path_factory.mktemp("tiny") / "store"
-    ended = run_cli("run", "tiny", "--json", "--device", "cpu", store=store, seconds=500)
+    ended = run_served("run", "tiny", "--json", "--device", "cpu", store=store)
     assert ended.returncode == 0, ended.stderr
     return store, ended
 

@@ -50,7 +50,7 @@ def test_a_flipped_bit_in_every_artifact_is_detected_and_built_again(
     assert verified.returncode == 1
     lines = verified.stdout.splitlines()
     assert [line for line in flipped.values() if line not in lines] == []
-    again = run_served("run", "tiny", "--json", "--device", "cpu", store=tiny_copy, seconds=900)
+    again = run_served("run", "tiny", "--json", "--device", "cpu", store=tiny_copy)
     assert again.returncode == 0, again.stderr
     assert same(json.loads(again.stdout), tiny_run[1])
     assert call_cli("artifacts", "verify", store=tiny_copy).returncode == 0

@@ -37,7 +37,7 @@ def stages(run_cli, store: Path) -> int:
 
 @pytest.fixture(scope="module")
 def first(run_served, store: Path, stages: int):
-    result = run_served("ablation", "run", "tiny", "--json", "--device", "cpu", store=store, seconds=800)
+    result = run_served("ablation", "run", "tiny", "--json", "--device", "cpu", store=store)
     assert result.returncode == 0, result.stderr
     return result
 

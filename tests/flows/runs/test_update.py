@@ -183,7 +183,7 @@ def test_an_update_end_to_end(run_served, call_cli, tmp_path: Path) -> None:
     )
 
     def call(command: str) -> tuple[dict[str, dict], dict[str, int]]:
-        result = run_served(command, str(recipe), "--json", "--device", "cpu", store=store, seconds=500)
+        result = run_served(command, str(recipe), "--json", "--device", "cpu", store=store)
         assert result.returncode == 0, result.stderr
         output = json.loads(result.stdout)
         done = output.get("update", {})
