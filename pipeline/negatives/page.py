@@ -207,6 +207,6 @@ def marks(questions: Iterable[Mapping[str, Any]]) -> dict[str, int]:
         "share half of their word triples or more with a positive": sum(
             any(s.endswith("words") for s in n["strong"]) for n in negatives
         ),
-        "are in a positive's document": sum("a positive's document" in n["weak"] for n in negatives),
+        "stand in a positive's document": sum("a positive's document" in n["weak"] for n in negatives),
         "score above the best retrieved positive": sum("above the positive" in n["weak"] for n in negatives),
     }
