@@ -77,7 +77,7 @@ def todays_config(stage: str, config: Mapping[str, Any]) -> dict[str, Any] | Non
             result |= {name: result[name] + 2 for name in ("question_tokens", "passage_tokens") if name in result}
     if stage == "ingest" and "parts" in result:
         result["parts"] = [_with_values(part) for part in result["parts"]]
-    if stage == "sentence_summary":  # 0 training rows are left to the untrained model
+    if stage == "sentence_summary":  # 0 rows now mean the untrained model; all rows are null
         result["trainings"] = [
             one | {"size": one["size"] or None} if one["epochs"] else one for one in result["trainings"]
         ]

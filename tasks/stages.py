@@ -42,7 +42,8 @@ class Stage:
     section: str = ""
     """The recipe's section that configures it. Empty: called as its nodes are, up to the first dash (`stage2-2`).
 
-    A section that is no field of `Sections` (flows/recipes/sections.py) has the class of the function's `config`, or is null.
+    A section that is no field of `Sections` (flows/recipes/sections.py) has the class of the function's `config`, or
+    is null.
     """
     places: Mapping[str, str] = field(default_factory=dict)
     """{NODE or NODE.FIELD: where the recipe has it} for nodes with another section."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from warming import fork_server
 
-# A process of several has the first two set, and a console created with them keeps its width whatever a test then sets.
-# With the third each of the many processes that the tests start would compile the project's modules again.
+# The processes of pytest-xdist have COLUMNS and LINES set, and a console keeps the width with which it is created.
+# With PYTHONDONTWRITEBYTECODE each of the many processes of the tests would compile the project's modules again.
 for name in ("COLUMNS", "LINES", "PYTHONDONTWRITEBYTECODE"):
     os.environ.pop(name, None)
 sys.dont_write_bytecode = False

@@ -32,7 +32,7 @@ def reachable_server() -> Iterator[tuple[str, bool]]:
     logging.raiseExceptions = False  # otherwise logging prints each batch that a killed server has not received
     os.environ["PYTHONSAFEPATH"] = "1"  # for child processes of libraries: no module from the current folder
     expect_no_home()
-    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    from prefect.settings import PREFECT_API_URL, temporary_settings
 
     address = str(PREFECT_API_URL.value() or "")
     if address and healthy(address):
@@ -43,11 +43,8 @@ def reachable_server() -> Iterator[tuple[str, bool]]:
         yield address, False
         return
     without_proxy(os.environ)
-    with own_server(free_port()) as own:
-        # No automation of this server watches heartbeats, and a flow waits up to two seconds for the end of its own.
-        settings = {PREFECT_API_URL: own, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
-        with temporary_settings(updates=settings):
-            try:
-                yield own, True
-            finally:
-                send_the_rest()
+    with own_server(free_port()) as own, temporary_settings(updates={PREFECT_API_URL: own}):
+        try:
+            yield own, True
+        finally:
+            send_the_rest()

@@ -56,7 +56,7 @@ def sentence_nodes(recipe: SentenceRecipe, store: Store) -> list[Node]:
                     name = f"{slug(label)}-{size}" + (f"-{epochs}x" if epochs else "")
                     name += f"-{repeat}" if recipe.repeats > 1 and epochs else ""
                     shared = {"training": repeated(recipe.training, repeat), "encoder": encoder}
-                    config = TuneConfig(epochs=epochs, max_rows=rows or None)
+                    config = TuneConfig(epochs=epochs, max_rows=rows if epochs else None)
                     tuned[name] = add(name, "sentence_tune", config, shared, table=table, start=starts[label])
                     trainings.append(Training(run=name, model=label, size=rows, epochs=epochs, repeat=repeat))
     summary = SummaryConfig(trainings=trainings, bootstrap_samples=recipe.bootstrap_samples, seed=recipe.seed)

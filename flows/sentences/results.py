@@ -44,7 +44,7 @@ def cell(row: Mapping[str, Any]) -> str:
     return f"{mean} [{low}, {high}]{chosen}"
 
 
-def markdown_table(summary: Mapping[str, Any], published: Published | None) -> tuple[list[str], list[list[str]]]:
+def headings_and_rows(summary: Mapping[str, Any], published: Published | None) -> tuple[list[str], list[list[str]]]:
     """(headings, rows): this run's models, then the published ones, marked with a star."""
     sizes, rows = cells(summary)
     own = [[model, *(of_size.get(size, "") for size in sizes)] for model, of_size in rows.items()]
@@ -71,7 +71,7 @@ def note(summary: Mapping[str, Any], published: Published | None) -> str:
 def results_table(summary: Mapping[str, Any], published: Published | None) -> "Table":
     from rich.table import Table
 
-    headings, rows = markdown_table(summary, published)
+    headings, rows = headings_and_rows(summary, published)
     table = Table(
         title=table_title(summary),
         title_justify="left",
@@ -87,7 +87,7 @@ def results_table(summary: Mapping[str, Any], published: Published | None) -> "T
 
 def results_markdown(summary: Mapping[str, Any], published: Published | None) -> str:
     """The table as Markdown, for the page and the log."""
-    headings, rows = markdown_table(summary, published)
+    headings, rows = headings_and_rows(summary, published)
     lines = [" | ".join(text.replace("|", "\\|").replace("<", "&lt;") for text in row) for row in (headings, *rows)]
     body = [f"| {line} |" for line in lines]
     return "\n".join(

@@ -54,14 +54,12 @@ class RunResults:
     def measured(self) -> Mapping[Kind, tuple[list[str], np.ndarray]]:
         """{kind: (ids of the Q questions of this kind, their values [Q, M])}."""
         query_ids = self.questions["query_id"].to_numpy()
-        result = {}
+        result: dict[Kind, tuple[list[str], np.ndarray]] = {}
         for kind in (MEASURES, HITS):
             values = self.questions[[*kind]].to_numpy(np.float64)
             of_kind = ~np.isnan(values).any(axis=1)
-            result[kind] = (
-                query_ids[of_kind].tolist(),
-                np.asfortranarray(values[of_kind]),
-            )  # a mean adds in the order of memory
+            # In Fortran's order: the sum of a mean depends on it, and results keep their bytes.
+            result[kind] = query_ids[of_kind].tolist(), np.asfortranarray(values[of_kind])
         return result
 
 

@@ -18,8 +18,8 @@ from pipeline.modeling.sentence_transformers_files import (
     check_kinds,
     is_tied,
     projected,
+    read_model_json,
     read_modules,
-    read_settings,
     side,
 )
 from pipeline.tokenization.tokenizer import FILES as TOKENIZER_FILES
@@ -208,4 +208,4 @@ def _json(path: Path, kind: type = dict, required: bool = False) -> Any:
     """Reads a JSON file of type `kind`; returns an empty one if the file is missing and not `required`."""
     if not required and not path.is_file():
         return kind()
-    return read_settings(path, kind)
+    return read_model_json(path, kind)

@@ -104,14 +104,14 @@ def read_vector(folder: Path) -> Vector:
     bias and a normalisation.
     """
     kinds = _known_modules(folder)
-    settings = read_settings(kinds.get("Pooling", folder / POOLING) / "config.json", dict)
+    settings = read_model_json(kinds.get("Pooling", folder / POOLING) / "config.json", dict)
     flags: dict[Pooling, str] = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
     chosen = [name for name, flag in flags.items() if settings.get(flag) or settings.get("pooling_mode") == name]
     if len(chosen) != 1:
         raise InputError(f"{folder / POOLING}: only cls or mean pooling is supported")
     projection_ED = _read_dense(kinds["Dense"]) if "Dense" in kinds else None
     path = folder / "config_sentence_transformers.json"
-    prompts = read_settings(path, dict).get("prompts", {}) if path.is_file() else {}
+    prompts = read_model_json(path, dict).get("prompts", {}) if path.is_file() else {}
     prefixes = {
         f"{text}_prefix": prompts.get(name, "") for text, name in (("question", "query"), ("passage", "document"))
     }
@@ -126,7 +126,7 @@ def projected(folder: Path) -> int | None:
     dense = _known_modules(folder).get("Dense")
     if dense is None:
         return None
-    size = read_settings(dense / "config.json", dict).get("out_features")
+    size = read_model_json(dense / "config.json", dict).get("out_features")
     if not isinstance(size, int):
         raise InputError(f"{dense / 'config.json'}: out_features must be an integer: {size!r}")
     return size
@@ -139,7 +139,7 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
         return []
     try:
         return [
-            (str(module["type"]).rpartition(".")[2], folder / module["path"]) for module in read_settings(path, list)
+            (str(module["type"]).rpartition(".")[2], folder / module["path"]) for module in read_model_json(path, list)
         ]
     except (LookupError, TypeError) as error:
         raise InputError(f"{path}: not a list of modules with type and path") from error
@@ -163,7 +163,7 @@ def _read_dense(folder: Path) -> "Tensor":
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    settings = read_settings(folder / "config.json", dict)
+    settings = read_model_json(folder / "config.json", dict)
     if settings.get("bias", True) or not str(settings.get("activation_function")).endswith("Identity"):
         raise InputError(f"{folder}: a projection with bias or activation is not supported: only a linear map")
     path = folder / "model.safetensors"
@@ -173,7 +173,7 @@ def _read_dense(folder: Path) -> "Tensor":
         raise InputError(f"{path}: the projection cannot be loaded: {str(error).splitlines()[0]}") from error
 
 
-def read_settings(path: Path, kind: type) -> Any:
+def read_model_json(path: Path, kind: type) -> Any:
     """Reads a JSON file of type `kind`. Raises InputError if it cannot be read or has another type."""
     try:
         value = json.loads(path.read_text("utf-8"))

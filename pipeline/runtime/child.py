@@ -36,7 +36,7 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     if (job["ranks"] > 1 or job["torchrun"]) and "RANK" not in os.environ:
         become_torchrun(sys.argv[1])
-    finish, report = quick_exit(), reporter()
+    mark_finished, report = quick_exit(), reporter()
     first = os.environ.get("LOCAL_RANK", "0") == "0"  # of this node: rank 0 may run on another node
 
     def progress(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
@@ -53,7 +53,7 @@ def main() -> None:
             ranks.meet()  # the files of all ranks exist when this rank reports the result
             if first:
                 report({"result": result})
-    finish()
+    mark_finished()
 
 
 if __name__ == "__main__":

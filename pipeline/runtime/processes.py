@@ -117,13 +117,13 @@ def workers(machine: Machine) -> int:
 
 
 def quick_exit() -> Callable[[], None]:
-    """Returns a function after whose call this process ends without freeing its memory, which takes PyTorch a second.
+    """Returns a function. After its call, the exit of this process does not free memory (PyTorch: about a second).
 
     Call `quick_exit` before other code registers functions with `atexit`: these still run.
     """
     finished = False
 
-    def finish() -> None:
+    def mark_finished() -> None:
         nonlocal finished
         finished = True
 
@@ -131,10 +131,11 @@ def quick_exit() -> Callable[[], None]:
         if finished:
             sys.stdout.flush()
             sys.stderr.flush()
+            ctypes.CDLL(None).fflush(None)  # of libraries in C
             os._exit(0)
 
     atexit.register(end)
-    return finish
+    return mark_finished
 
 
 PR_SET_PDEATHSIG = 1

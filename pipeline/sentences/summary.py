@@ -2,10 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipeline.config import Config, Seed
 from pipeline.data.stored import read_json, read_table
@@ -22,11 +22,17 @@ class Training(Config):
     model: str
     """The row's label."""
     size: int | None = Field(ge=0)
-    """Requested training rows; null: all."""
+    """Requested training rows. null: all; 0: the model was not trained."""
     epochs: int = Field(ge=0)
-    """0: the model was not trained, whatever the size."""
+    """0 if and only if `size` is 0."""
     repeat: int = Field(ge=1)
     """Number of the repeat; each has its own seed."""
+
+    @model_validator(mode="after")
+    def _trained_on_rows(self) -> Self:
+        if (self.size == 0) != (self.epochs == 0):
+            raise ValueError("size and epochs are both 0, for the untrained model, or neither")
+        return self
 
 
 class SummaryConfig(Config):

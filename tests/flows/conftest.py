@@ -54,7 +54,7 @@ def run_cli(environment: dict[str, str]) -> Cli:
         return subprocess.run(
             [sys.executable, "-m", "flows.cli", *arguments],
             env={**variables, "COCONDENSER_STORE": str(store)},
-            cwd=store.parent,  # pyproject.toml's settings of Prefect would have a run wait for its heartbeats
+            cwd=ROOT,
             stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
@@ -90,12 +90,17 @@ def call_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def kept_searchers() -> Iterator[None]:
-    """Sessions on the same index share one Java process, which saves each its start."""
+def kept_searchers() -> Iterator[list[Path]]:
+    """Sessions on the same index share one Java process, which saves the start. Yields the indexes that were closed."""
+    closed: list[Path] = []
 
     class KeptSearcher(Searcher):
+        def __init__(self, artifact: Path) -> None:
+            super().__init__(artifact)
+            self.artifact = artifact
+
         def close(self) -> None:
-            pass
+            closed.append(self.artifact)
 
     with ExitStack() as running, pytest.MonkeyPatch.context() as patch:
 
@@ -106,16 +111,14 @@ def kept_searchers() -> Iterator[None]:
             return kept
 
         patch.setattr("flows.serving.session.Searcher", searcher)
-        yield
+        yield closed
 
 
 @pytest.fixture(scope="session")
-def tiny_ended(
-    run_served: Cli, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def tiny_ended(run_cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """(store, the command) of one run of `tiny` for all tests; nobody writes into this store."""
     store = tmp_path_factory.mktemp("tiny") / "store"
-    ended = run_served("run", "tiny", "--json", "--device", "cpu", store=store)
+    ended = run_cli("run", "tiny", "--json", "--device", "cpu", store=store)
     assert ended.returncode == 0, ended.stderr
     return store, ended
 

@@ -30,7 +30,7 @@ def run(command: Sequence[str], environment: dict[str, str], store: Path) -> "su
     return subprocess.Popen(
         [*command, "--json"],
         env={**environment, "COCONDENSER_STORE": str(store)},
-        cwd=store.parent,
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -85,6 +85,7 @@ ADAM = {"learning_rate": 0.1}
         ("search", {"unjudged": False}, {"unjudged_train_questions": False}),
         ("encode", {"encoder": {"projection": 0}}, {"encoder": {"projection": None}}),
         ("tokens", {"max_tokens": 0}, {"max_tokens": None}),
+        ("ingest", {"parts": [{"passage_words": 0}]}, {"parts": [{"passage_words": None}]}),
         (
             "sentence_summary",
             {"trainings": [{"size": 0, "epochs": 0}, {"size": 0, "epochs": 4}, {"size": 9, "epochs": 4}]},

@@ -5,7 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
@@ -72,7 +73,7 @@ ENTRY = """
 }
 """
 COMMANDS = """
-import json, os, sys, tempfile
+import json, os, sys, tempfile, traceback
 
 from flows.cli.main import main
 
@@ -87,6 +88,9 @@ for line in sys.stdin:
         main()
     except SystemExit as ended:
         code = ended.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
     sys.stderr.flush()
     for file in files:
@@ -160,12 +164,15 @@ def code(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def call(code: Path, served: dict[str, str], store: Store) -> Iterator[Callable[..., tuple[int, str, str]]]:
+Call = Callable[..., tuple[int, str, str]]
+
+
+@contextmanager
+def commands(code: Path, environment: Mapping[str, str]) -> Iterator[Call]:
     """`call("run", ...)` on `tiny` until the new stage, with the copied code: its exit code, output and messages."""
     with subprocess.Popen(
         [sys.executable, "-c", COMMANDS],
-        env={**served, "COCONDENSER_STORE": str(store.root)},
+        env=environment,
         cwd=code,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -182,23 +189,25 @@ def call(code: Path, served: dict[str, str], store: Store) -> Iterator[Callable[
         yield call
 
 
-def test_a_new_stage_takes_an_entry_a_node_and_a_section(
-    call: Callable[..., tuple[int, str, str]], store: Store
-) -> None:
+def test_a_new_stage_takes_an_entry_a_node_and_a_section(code: Path, served: dict[str, str], store: Store) -> None:
     def built() -> list[str]:
         return [record.stage for record in store.records()]
 
-    exit_code, _, messages = call("plan", "--set", "letters.leter=e")
-    assert exit_code == 2
-    assert "letters.leter: unknown field (did you mean letter" in messages
-    exit_code, _, messages = call("run", "--set", "letters.letter=long")
-    assert (exit_code, messages) == (2, "error: letters.letter: 'long' is no letter\n")
-    assert built() == []
-    exit_code, _, messages = call("run", "--set", "letters.least=9999")
-    assert exit_code == 2
-    assert messages.splitlines()[-1].startswith("error: letters.least: the collection has ")
-    assert built() == ["ingest"]
-    first, again = call("run"), call("run")
+    environment = {**served, "COCONDENSER_STORE": str(store.root)}
+    with commands(code, environment) as call:
+        exit_code, _, messages = call("plan", "--set", "letters.leter=e")
+        assert exit_code == 2
+        assert "letters.leter: unknown field (did you mean letter" in messages
+        exit_code, _, messages = call("run", "--set", "letters.letter=long")
+        assert (exit_code, messages) == (2, "error: letters.letter: 'long' is no letter\n")
+        assert built() == []
+        exit_code, _, messages = call("run", "--set", "letters.least=9999")
+        assert exit_code == 2
+        assert messages.splitlines()[-1].startswith("error: letters.least: the collection has ")
+        assert built() == ["ingest"]
+        first = call("run")
+    with commands(code, environment) as call:
+        again = call("run")
     assert (first[0], again[0]) == (0, 0), first[2] + again[2]
     assert sorted(built()) == ["ingest", "letters"]
     assert "letters counted: " in again[2]

@@ -15,7 +15,7 @@ from flows.cli.main import app
 from flows.recipes.yaml_layers import named
 from flows.sentences.dag import sentence_nodes
 from flows.sentences.recipe import SENTENCES, SentenceRecipe, resolve_sentences
-from flows.sentences.results import markdown_table, results_markdown
+from flows.sentences.results import headings_and_rows, results_markdown
 from pipeline.errors import InputError
 
 
@@ -163,7 +163,7 @@ def test_the_table_has_published_figures_too() -> None:
         "rows": [row("a|<b>", 0, 0, None), row("a|<b>", 500, 8, figures, 2), row("a|<b>", None, 4, figures)],
     }
     published = resolve_sentences("stsb").published
-    heads, rows = markdown_table(results, published)
+    heads, rows = headings_and_rows(results, published)
     assert heads == ["", "0", "500", "all"]
     assert rows[0] == ["a|<b>", "–", "76.6 [74.2, 78.8] (8 ep.)", "76.6 [74.2, 78.8]"]
     assert rows[1:] == [
@@ -173,7 +173,7 @@ def test_the_table_has_published_figures_too() -> None:
     assert "| a\\|&lt;b> |" in text
     assert "BERT base" in text.splitlines()[-1]
     other = {"measure": "spearman", "rows": [row("a", 40, 1, figures)]}
-    assert (markdown_table(other, published)[1][1:], results_markdown(other, published).splitlines()[-1]) == ([], "")
+    assert (headings_and_rows(other, published)[1][1:], results_markdown(other, published).splitlines()[-1]) == ([], "")
 
 
 @pytest.mark.slow

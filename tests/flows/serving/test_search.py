@@ -152,6 +152,13 @@ def test_words_of_no_passage_find_nothing(both) -> None:
     assert search(newest_engine(both, None, "bm25"), "zebra", 3) == []
 
 
+def test_a_session_closes_its_search_process(both, kept_searchers) -> None:
+    engine = newest_engine(both, None, "bm25")
+    before = len(kept_searchers)
+    search(engine, "zebra", 3)
+    assert engine.run.nodes["bm25"].path in kept_searchers[before:]
+
+
 def test_the_command_reports_that_nothing_is_found(both) -> None:
     arguments = ["search", "the of and", "--by", "bm25", "--store", str(both.root)]
     assert CliRunner().invoke(app, arguments).stdout == "one, BM25\n\nnothing found\n"

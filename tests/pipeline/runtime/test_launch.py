@@ -29,7 +29,7 @@ def _children_importable(monkeypatch):
 
 @pytest.fixture
 def own_processes(monkeypatch):
-    """Children that are no forks of the tests' server."""
+    """Children that are not forks of the tests' server."""
     monkeypatch.delenv(SOCKET)
 
 
@@ -37,6 +37,7 @@ def machine(ranks: int = 1) -> Machine:
     return make_machine(ranks=ranks, checkpoint_minutes=0)
 
 
+@pytest.mark.usefixtures("own_processes")
 def test_result_and_progress_reach_the_caller(tmp_path):
     calls = []
     result = launch("children:echo", {"a": [1, "b"]}, machine(), lambda *x: calls.append(x), tmp_path)
@@ -61,7 +62,8 @@ def test_a_child_is_no_rank_of_an_outer_torchrun(tmp_path, monkeypatch):
     assert launch("children:echo", {}, machine(), silent, tmp_path)["world"] == 1
 
 
-def test_a_child_that_has_finished_frees_nothing_but_calls_what_is_registered(tmp_path):
+@pytest.mark.usefixtures("own_processes")
+def test_a_finished_child_runs_its_exit_handlers_without_freeing_memory(tmp_path):
     began = time.monotonic()
     launch("children:keep_what_is_slow_to_free", {"path": str(tmp_path / "called")}, machine(), silent, tmp_path)
     assert time.monotonic() - began < 50
@@ -100,6 +102,7 @@ def test_an_aborted_child_shows_where_it_was(tmp_path, ranks):
         assert message.splitlines()[-1].count("(exitcode: -6) local_rank: 1") == 1
 
 
+@pytest.mark.usefixtures("own_processes")
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_rank_that_aborts_after_its_work_changes_nothing(tmp_path, ranks):
     assert launch("children:abort_in_leaving", {}, machine(ranks=ranks), silent, tmp_path) == {"whole": True}

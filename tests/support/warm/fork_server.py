@@ -28,9 +28,20 @@ LIBRARIES = (
 
 
 PR_SET_PDEATHSIG = 1
+codes: list[int] = []
+"""The exit code of a fork that has ended its work."""
+
+
+def end() -> None:
+    """Exits without freeing memory: a fork copies what it frees, which takes over a second."""
+    if codes:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(codes[0])
 
 
 def main(path: str) -> None:
+    atexit.register(end)  # before the libraries register their functions, as the last one runs first
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -101,16 +112,6 @@ def become(job: dict, files: list[int]) -> None:
     os.environ.update(environment)
     sys.path[:0] = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.argv = ["", *job["arguments"]]
-    codes: list[int] = []
-
-    def end() -> None:
-        """Frees no memory: a fork copies what it frees, which takes over a second."""
-        if codes:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(codes[0])
-
-    atexit.register(end)  # the first to be registered is the last to run
     if "PYTHONFAULTHANDLER" in environment:
         faulthandler.enable()
     if "COVERAGE_PROCESS_CONFIG" in environment:
