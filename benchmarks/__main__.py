@@ -61,9 +61,7 @@ GOALS = {
     "search_flat": Goal("exact search, the slowest batch size, against one call of IndexFlatIP", 0.95, 1.0),
     "abs_greedy": Goal("batch scheduling, sums kept from swap to swap, against computing each swap's", 30, 60),
     "resamples": Goal("bootstrap over 10,570 questions, resamples kept, against drawing them", 8, None),
-    "child_exit": Goal(
-        "a child process that imports PyTorch and ends, without freeing memory, against with", 1.1, None
-    ),
+    "child_exit": Goal("a child process that imports PyTorch, memory not freed at its end, against freed", 1.1, None),
 }
 HEADLINES = ("condenser_step_spans", "cocondenser_step", "finetune_step", "encode_base")
 """Benchmarks in the project's README."""
