@@ -1,4 +1,4 @@
-"""Runs of the flow in processes of their own, and how they are cut off. Used by several test files."""
+"""Starts runs of the flow as processes, and kills or interrupts them at chosen stages."""
 
 import contextlib
 import json
@@ -21,9 +21,9 @@ TRAINED = ("ict", "condenser", "cocondenser", "finetune", "cross_encoder")
 
 
 def command(recipe: str, settings: Sequence[str] = ()) -> list[str]:
-    """A run with a checkpoint after each update, so that there is always one to go on from."""
-    given = [word for setting in ("machine.checkpoint_minutes=0", *settings) for word in ("--set", setting)]
-    return [sys.executable, "-m", "flows.cli", "run", recipe, "--device", "cpu", *given]
+    """A run that writes a checkpoint after each update, so that there is always one to resume from."""
+    options = [word for setting in ("machine.checkpoint_minutes=0", *settings) for word in ("--set", setting)]
+    return [sys.executable, "-m", "flows.cli", "run", recipe, "--device", "cpu", *options]
 
 
 def run(command: Sequence[str], environment: dict[str, str], store: Path) -> "subprocess.Popen[str]":
@@ -38,7 +38,7 @@ def run(command: Sequence[str], environment: dict[str, str], store: Path) -> "su
 
 
 def finished(process: "subprocess.Popen[str]") -> tuple[dict, str]:
-    """(what it printed as JSON, what it said)."""
+    """(its standard output as JSON, its standard error)."""
     out, err = process.communicate(timeout=900)
     assert process.returncode == 0, err
     return json.loads(out), err
@@ -63,7 +63,8 @@ def cut_off(
 ) -> bool:
     """Starts a run and sends it a signal while it builds `node`; in a training, once that has a checkpoint.
 
-    False: too late. No process of it may be left, so its children are processes of its own.
+    Returns False if the run ended before. No process of the run may be left; so its children are not forks of the
+    server of the tests, which would outlive it.
     """
     process = run(command, {name: value for name, value in environment.items() if name != SOCKET}, store)
     family: list[psutil.Process] = []

@@ -290,7 +290,7 @@ def test_denoised_mined_negatives(collection, kind, work, tmp_path):
 def label(tmp_path, monkeypatch, work) -> Callable[..., tuple[dict, list[str]]]:
     """Returns (metrics, scored passages) of pseudo-labels. The cross-encoder scores only `relevant` ones highly."""
 
-    def run(collection: Path, ranked: list[str], relevant: set[str], negatives: int) -> tuple[dict, list[str]]:
+    def run(collection: Path, ranked: list[str], relevant: set[str], negatives: int | None) -> tuple[dict, list[str]]:
         ids, scored = passage_ids(collection), []
 
         def score(cross_encoder, tokens, query_N, passage_N, work) -> np.ndarray:
@@ -304,7 +304,7 @@ def label(tmp_path, monkeypatch, work) -> Callable[..., tuple[dict, list[str]]]:
             "pipeline.tokenization.token_files.Tokens.open", lambda folder: SimpleNamespace(queries=None)
         )
         config = pseudo_labels.PseudoLabelsConfig(
-            depth=100, positive_above=0.9, negative_below=0.1, positives=None, negatives=negatives or None
+            depth=100, positive_above=0.9, negative_below=0.1, positives=None, negatives=negatives
         )
         folder = write_run(tmp_path / "run", "train", "q", ranked)
         return pseudo_labels.pseudo_labels(config, collection, tmp_path, folder, tmp_path, work("pseudo")), scored
@@ -312,13 +312,13 @@ def label(tmp_path, monkeypatch, work) -> Callable[..., tuple[dict, list[str]]]:
     return run
 
 
-@pytest.mark.parametrize("limit", [0, 2])
+@pytest.mark.parametrize("limit", [None, 2])
 def test_pseudo_labels(limit, kind, label, tmp_path):
     collection = make_collection(tmp_path / "collection", kind, judged=False)
     ranked = listed(collection)
     metrics, _ = label(collection, ranked, {"p0", "p1"}, limit)
     out = tmp_path / "pseudo" / "out"
-    assert taken(out) == set(sorted(FREE, key=ranked.index)[: limit or None])
+    assert taken(out) == set(sorted(FREE, key=ranked.index)[:limit])
     assert set(pq.read_table(out / "qrels.parquet")["passage_id"].to_pylist()) == {"p0", "p1"} & set(ranked)
     check(metrics, kind, judged_is_reported=True, judged=0)
 
@@ -326,7 +326,7 @@ def test_pseudo_labels(limit, kind, label, tmp_path):
 @pytest.mark.parametrize("name", ["the question's id", "the question's words", "its words as a title alone"])
 def test_the_question_itself_is_not_a_pseudo_positive(name, label, tmp_path):
     collection = make_collection(tmp_path / "collection", KINDS[name], judged=False)
-    _, scored = label(collection, [KINDS[name].passage_id, "p0", "n4"], {KINDS[name].passage_id, "p0"}, 0)
+    _, scored = label(collection, [KINDS[name].passage_id, "p0", "n4"], {KINDS[name].passage_id, "p0"}, None)
     assert scored == ["p0", "n4"]
 
 

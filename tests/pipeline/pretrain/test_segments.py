@@ -62,15 +62,8 @@ def test_a_segment_is_a_sentence_of_its_passage(texts, probability):
             removed.append(passage == rest)
             drawn.add((row, number))
     assert np.mean(removed) == pytest.approx(probability, abs=0.04)
-    assert drawn == {
-        (0, 0),
-        (0, 1),
-        (0, 2),
-        (3, 0),
-        (5, 0),
-        (5, 1),
-        (6, 1),
-    }  # of passage 5's third, only 2 tokens are read
+    # Only 2 tokens of passage 5's third sentence are read.
+    assert drawn == {(0, 0), (0, 1), (0, 2), (3, 0), (5, 0), (5, 1), (6, 1)}
 
 
 def test_pairs_are_a_function_of_seed_step_and_passage(texts):

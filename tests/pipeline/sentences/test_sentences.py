@@ -55,10 +55,10 @@ def inputs(pair_start: Path, tmp_path_factory: pytest.TempPathFactory) -> Inputs
 
 
 def tune_model(
-    inputs: Inputs, kind: str, work: Work, epochs: int = 3, rows: int = 0, start: Path | None = None, **fields
+    inputs: Inputs, kind: str, work: Work, epochs: int = 3, rows: int | None = None, start: Path | None = None, **fields
 ):
     training = TRAINING.model_copy(update=fields)
-    config = TuneConfig(epochs=epochs, max_rows=rows or None)
+    config = TuneConfig(epochs=epochs, max_rows=rows)
     return tune(config, training, ENCODER, inputs.tables[kind], start or inputs.start, work), work.out
 
 
