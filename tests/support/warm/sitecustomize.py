@@ -33,7 +33,8 @@ def hand_over(module: str, arguments: list[str]) -> None:
         os._exit(70)
     code = int(reply)
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):  # these have no handlers
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
 
