@@ -104,7 +104,14 @@ def _what(
     if problem["type"] == "path_type":
         number = isinstance(value, int | float)
         return f"a path is expected{', a number in quotes' if number else ''}{got}"
-    return problem["msg"].removeprefix("Value error, ") + got
+    null = ", or null" if problem["type"] == "greater_than_equal" and _accepts_null(keys, layer.data, model) else ""
+    return problem["msg"].removeprefix("Value error, ") + null + got
+
+
+def _accepts_null(keys: tuple[str, ...], data: Any, model: type[BaseModel]) -> bool:
+    """Whether the field at `keys` may be null, which then means no limit."""
+    own = [one.model_fields[keys[-1]] for one in _sections(keys[:-1], data, model) if keys[-1] in one.model_fields]
+    return any(NoneType in get_args(field.annotation) for field in own)
 
 
 def _blamed(keys: tuple[str, ...], text: str, layer: yaml_layers.Layer) -> str | None:
@@ -135,6 +142,11 @@ def _keys(loc: tuple[int | str, ...], data: Any) -> Iterator[str]:
 
 def fields(keys: tuple[str, ...], data: Any, model: type[BaseModel] = Recipe) -> list[str]:
     """The names of the fields of the section at `keys`. `data` says which reader a section has."""
+    return list(dict.fromkeys(name for one in _sections(keys, data, model) for name in one.model_fields))
+
+
+def _sections(keys: tuple[str, ...], data: Any, model: type[BaseModel]) -> list[type[BaseModel]]:
+    """The classes that the section at `keys` may have. `data` says which reader it has."""
     classes: list[type[BaseModel]] = [model]
     for key in keys:
         if isinstance(data, list):
@@ -145,7 +157,7 @@ def fields(keys: tuple[str, ...], data: Any, model: type[BaseModel] = Recipe) ->
             classes = [model for annotation in types for model in _models(annotation)]
         if len(classes) > 1 and "reader" in data:
             classes = [c for c in classes if data["reader"] in get_args(c.model_fields["reader"].annotation)]
-    return list(dict.fromkeys(name for model in classes for name in model.model_fields))
+    return classes
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -190,6 +190,10 @@ MISTAKES = [
     ),
     ("extends: tiny\nmine:\n  depth: deep\n", r"mine\.yaml:3: mine\.depth: .*integer.*\(got 'deep'\)"),
     ("extends: tiny\nmine:\n  depth: 0\n", r"mine\.yaml:3: mine\.depth: .*greater than or equal to 1"),
+    (
+        "extends: tiny\ntrain_subset:\n  queries: 0\n",
+        r"mine\.yaml:3: train_subset\.queries: .*greater than or equal to 1, or null \(got 0\)$",
+    ),
     ("extends: tiny\nmine: 3\n", r"mine\.yaml:2: mine: is a section; a field of it is mine\.FIELD$"),
     ("title: alone\n", r"mine\.yaml.*missing"),
     ("extends: tinny\n", r"mine\.yaml:1: no recipe 'tinny' .*did you mean tiny"),
