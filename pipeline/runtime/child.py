@@ -53,7 +53,7 @@ def main() -> None:
             ranks.meet()  # the files of all ranks exist when this rank reports the result
             if first:
                 report({"result": result})
-    mark_finished()
+    mark_finished(0)
 
 
 if __name__ == "__main__":

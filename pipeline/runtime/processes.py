@@ -116,23 +116,24 @@ def workers(machine: Machine) -> int:
     return number_or(machine.workers, min(cores(), 8))
 
 
-def quick_exit() -> Callable[[], None]:
-    """Returns a function. After its call, the exit of this process does not free memory (PyTorch: about a second).
+def quick_exit() -> Callable[[int], None]:
+    """Returns a function of the exit code. After its call, the exit of this process does not free memory (PyTorch:
+    about a second).
 
     Call `quick_exit` before other code registers functions with `atexit`: these still run.
     """
-    finished = False
+    exit_code: int | None = None
 
-    def mark_finished() -> None:
-        nonlocal finished
-        finished = True
+    def mark_finished(code: int) -> None:
+        nonlocal exit_code
+        exit_code = code
 
     def end() -> None:
-        if finished:
+        if exit_code is not None:
             sys.stdout.flush()
             sys.stderr.flush()
             ctypes.CDLL(None).fflush(None)  # of libraries in C
-            os._exit(0)
+            os._exit(exit_code)
 
     atexit.register(end)
     return mark_finished

@@ -1,7 +1,5 @@
 """Runs command lines of the program in forks of one process, which has imported it: a command need not import it."""
 
-import atexit
-import ctypes
 import importlib
 import json
 import os
@@ -15,22 +13,29 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipeline.runtime.processes import quick_exit, signal_with_parent
+
+ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("torch", "transformers.models.bert.modeling_bert", "prefect.flows", "flows.flow", "flows.cli.main")
 SECONDS = 500
 """The longest time for a command."""
-PR_SET_PDEATHSIG = 1
-codes: list[int] = []
-"""The exit code of a fork whose command has ended."""
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+"""`run("plan", "tiny", store=STORE)`."""
 
 
 @contextmanager
-def command_server(environment: Mapping[str, str]) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """Yields `run("plan", "tiny", store=STORE)`. After a command that takes too long no other one runs."""
+def command_server(environment: Mapping[str, str], code: Path = ROOT) -> Iterator[Command]:
+    """Yields a function that runs a command of the program in the folder `code`.
+
+    After a command that takes too long no other one runs.
+    """
     from flows.deploy.server import QUIET
 
+    path = os.pathsep.join([str(code), environment.get("PYTHONPATH", "")])
     with subprocess.Popen(
         [sys.executable, "-P", str(Path(__file__))],
-        env={**QUIET, **environment},
+        env={**QUIET, **environment, "PYTHONPATH": path},
         cwd="/",  # pyproject.toml has settings of Prefect
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -56,18 +61,10 @@ def command_server(environment: Mapping[str, str]) -> Iterator[Callable[..., sub
         yield run
 
 
-def end() -> None:
-    """Exits without freeing memory: a fork copies what it frees, which takes over a second."""
-    if codes:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(codes[0])
-
-
 def serve() -> None:
     """Forks for each job of standard input, and writes the fork's exit code."""
-    die_with_parent()
-    atexit.register(end)  # before the libraries register their functions, as the last one runs first
+    signal_with_parent(signal.SIGKILL)
+    mark_finished = quick_exit()
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for name in LIBRARIES:
@@ -76,40 +73,35 @@ def serve() -> None:
         process = os.fork()
         if process == 0:
             replies.close()
-            become(json.loads(line))
+            mark_finished(exit_code_of(json.loads(line)))
             return
         _, status = os.waitpid(process, 0)
         print(os.waitstatus_to_exitcode(status), file=replies, flush=True)
 
 
-def die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def become(job: Mapping) -> None:
-    """Runs the job's command line in this fork, which exits with its code."""
+def exit_code_of(job: Mapping) -> int:
+    """Runs the job's command line in this fork."""
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     from flows.cli.main import main
 
-    die_with_parent()
+    signal_with_parent(signal.SIGKILL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, path in enumerate(job["files"], 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     os.chdir(Path(job["store"]).parent)
     os.environ["COCONDENSER_STORE"] = job["store"]
     sys.argv = ["cocondenser", *job["arguments"]]
-    code = 1
     try:
         # A flow waits up to two seconds for the end of its heartbeats.
         with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
             main()
-        code = 0
     except SystemExit as ended:
-        code = int(ended.code or 0)
+        return int(ended.code or 0)
     except BaseException:
         traceback.print_exc()
-    codes.append(code)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,14 +4,13 @@ import json
 import re
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+from commands import command_server
 
 from artifacts.store import Store
 from flows.dag import Node, nodes
@@ -72,32 +71,6 @@ ENTRY = """
     ),
 }
 """
-COMMANDS = """
-import json, os, sys, tempfile, traceback
-
-from flows.cli.main import main
-
-replies = os.fdopen(os.dup(1), "w")
-for line in sys.stdin:
-    files = [tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")]
-    for number, file in enumerate(files, 1):
-        os.dup2(file.fileno(), number)
-    sys.argv = ["cocondenser", *json.loads(line)]
-    code = None
-    try:
-        main()
-    except SystemExit as ended:
-        code = ended.code
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    for file in files:
-        file.seek(0)
-    print(json.dumps([code or 0, *(file.read() for file in files)]), file=replies, flush=True)
-"""
-"""Runs each command line of standard input, which saves their imports."""
 NODE = '    ingest = graph.add("ingest", "ingest", recipe.ingest)\n'
 SECTION = "\nletters:\n  letter: e\n  least: 1\n"
 
@@ -164,54 +137,30 @@ def code(tmp_path: Path) -> Path:
     return folder
 
 
-Call = Callable[..., tuple[int, str, str]]
-
-
-@contextmanager
-def commands(code: Path, environment: Mapping[str, str]) -> Iterator[Call]:
-    """`call("run", ...)` on `tiny` until the new stage, with the copied code: its exit code, output and messages."""
-    with subprocess.Popen(
-        [sys.executable, "-c", COMMANDS],
-        env=environment,
-        cwd=code,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-
-        def call(*arguments: str) -> tuple[int, str, str]:
-            print(json.dumps([*arguments, "tiny", "--until", "letters", "--json"]), file=process.stdin, flush=True)
-            exit_code, output, messages = json.loads(process.stdout.readline())
-            return exit_code, output, messages
-
-        yield call
-
-
 def test_a_new_stage_takes_an_entry_a_node_and_a_section(code: Path, served: dict[str, str], store: Store) -> None:
     def built() -> list[str]:
         return [record.stage for record in store.records()]
 
-    environment = {**served, "COCONDENSER_STORE": str(store.root)}
-    with commands(code, environment) as call:
-        exit_code, _, messages = call("plan", "--set", "letters.leter=e")
-        assert exit_code == 2
-        assert "letters.leter: unknown field (did you mean letter" in messages
-        exit_code, _, messages = call("run", "--set", "letters.letter=long")
-        assert (exit_code, messages) == (2, "error: letters.letter: 'long' is no letter\n")
+    with command_server(served, code) as run:
+
+        def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+            return run(*arguments, "tiny", "--until", "letters", "--json", store=store.root)
+
+        unknown = call("plan", "--set", "letters.leter=e")
+        assert unknown.returncode == 2
+        assert "letters.leter: unknown field (did you mean letter" in unknown.stderr
+        refused = call("run", "--set", "letters.letter=long")
+        assert (refused.returncode, refused.stderr) == (2, "error: letters.letter: 'long' is no letter\n")
         assert built() == []
-        exit_code, _, messages = call("run", "--set", "letters.least=9999")
-        assert exit_code == 2
-        assert messages.splitlines()[-1].startswith("error: letters.least: the collection has ")
+        refused = call("run", "--set", "letters.least=9999")
+        assert refused.returncode == 2
+        assert refused.stderr.splitlines()[-1].startswith("error: letters.least: the collection has ")
         assert built() == ["ingest"]
-        first = call("run")
-    with commands(code, environment) as call:
-        again = call("run")
-    assert (first[0], again[0]) == (0, 0), first[2] + again[2]
+        first, again = call("run"), call("run")
+    assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
     assert sorted(built()) == ["ingest", "letters"]
-    assert "letters counted: " in again[2]
-    artifacts = [json.loads(output)["artifacts"]["letters"] for _, output, _ in (first, again)]
+    assert "letters counted: " in again.stderr
+    artifacts = [json.loads(ended.stdout)["artifacts"]["letters"] for ended in (first, again)]
     assert artifacts[0]["digest"] == artifacts[1]["digest"]
-    assert re.search(r"letters +built ", first[2])
-    assert re.search(r"letters +cached ", again[2])
+    assert re.search(r"letters +built ", first.stderr)
+    assert re.search(r"letters +cached ", again.stderr)
