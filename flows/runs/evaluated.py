@@ -128,9 +128,3 @@ def _read_checked(run: RunRecord) -> EvaluatedRun:
     assert evaluated is not None
     check_whole(run, "evaluate")
     return evaluated
-
-
-def is_retriever(path: Path) -> bool:
-    """Whether an artifact has a bi-encoder whose vectors are compared by inner product."""
-    has_pooling = (path / "1_Pooling").is_dir() or (path / "query" / "1_Pooling").is_dir()
-    return has_pooling and not (path / "scorer.safetensors").exists()

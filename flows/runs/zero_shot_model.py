@@ -9,10 +9,11 @@ from typing import Any
 from artifacts.runs import RunRecord, runs
 from artifacts.store import Store
 from flows.recipes.yaml_layers import hint
-from flows.runs.evaluated import find_evaluated, is_retriever
+from flows.runs.evaluated import find_evaluated
 from pipeline import paths
 from pipeline.errors import InputError
 from pipeline.modeling.existing_model import ExistingModel, folders, read_whole_model
+from pipeline.modeling.sentence_transformers_files import POOLING
 from pipeline.tokenization.tokenizer import kind, read_tokenizer
 
 DIGEST = re.compile("[0-9a-f]{6,64}")
@@ -98,7 +99,7 @@ def _of_run(run: RunRecord, node: str) -> Model:
     if not any((folder / "config.json").is_file() for folder in folders(path)):
         others = [name for name, ref in run.nodes.items() if is_retriever(ref.path)]
         raise InputError(f"{what} has no model{'; these nodes have one: ' if others else ''}{', '.join(others)}")
-    if (path / "scorer.safetensors").exists():
+    if has_scorer(path):
         raise InputError(f"{what} compares vectors with a learned scorer, not by inner product")
     try:
         recipe: Mapping[str, Any] = run.details["recipe"]
@@ -108,6 +109,16 @@ def _of_run(run: RunRecord, node: str) -> Model:
     question, passage = _sides(path)
     encoder |= {**_vector(question), "tied": len(folders(path)) == 1}
     return Model(path, f"{run.name} {node}", question, passage, encoder, passage_tokens)
+
+
+def has_scorer(path: Path) -> bool:
+    """Whether a learned scorer compares the vectors (pipeline/finetune/encoders.py)."""
+    return (path / "scorer.safetensors").exists()
+
+
+def is_retriever(path: Path) -> bool:
+    """Whether an artifact has a bi-encoder whose vectors are compared by inner product."""
+    return any((folder / POOLING).is_dir() for folder in folders(path)) and not has_scorer(path)
 
 
 def _of_folder(path: Path) -> Model:
