@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,6 +39,13 @@ MeasuredQuestions = Mapping[tuple[str, Kind], Sequence[str]]
 """{(split, kind): its questions}."""
 
 
+class KindResults(NamedTuple):
+    """A system's results on the questions of a kind."""
+
+    query_ids: list[str]
+    values_QM: np.ndarray
+
+
 @dataclass(frozen=True)
 class RunResults:
     """A system's results on a split."""
@@ -51,15 +58,15 @@ class RunResults:
     """Length at which its lists were cut (pipeline/evaluate/shallow.py); None: not cut, or unknown."""
 
     @cached_property
-    def measured(self) -> Mapping[Kind, tuple[list[str], np.ndarray]]:
-        """{kind: (ids of the Q questions of this kind, their values [Q, M])}."""
+    def measured(self) -> Mapping[Kind, KindResults]:
+        """The results of each kind, for the questions of that kind."""
         query_ids = self.questions["query_id"].to_numpy()
-        result: dict[Kind, tuple[list[str], np.ndarray]] = {}
+        result: dict[Kind, KindResults] = {}
         for kind in (MEASURES, HITS):
             values = self.questions[[*kind]].to_numpy(np.float64)
             of_kind = ~np.isnan(values).any(axis=1)
             # In Fortran's order: the sum of a mean depends on it, and results keep their bytes.
-            result[kind] = query_ids[of_kind].tolist(), np.asfortranarray(values[of_kind])
+            result[kind] = KindResults(query_ids[of_kind].tolist(), np.asfortranarray(values[of_kind]))
         return result
 
 
@@ -125,7 +132,7 @@ def known_cut(cut_at: int | None) -> dict[str, int]:
 
 def measured_questions(runs: Iterable[tuple[str, RunResults]]) -> MeasuredQuestions:
     """Returns the questions on which each (split, run) was measured."""
-    every = {(split, kind): query_ids for split, run in runs for kind, (query_ids, _) in run.measured.items()}
+    every = {(split, kind): one.query_ids for split, run in runs for kind, one in run.measured.items()}
     return {place: query_ids for place, query_ids in every.items() if query_ids}
 
 

@@ -63,7 +63,7 @@ def _first_stage(data: AblationData, group: Group, by_row: Mapping[str, BySeed])
     split, _, _, kind = group
     if split not in data.first_stage:
         return {}
-    first_QM = data.first_stage[split].measured[kind][1]
+    first_QM = data.first_stage[split].measured[kind].values_QM
     return {row: dict.fromkeys(by_seed, first_QM) for row, by_seed in by_row.items()}
 
 
