@@ -51,14 +51,14 @@ def summary(config: SummaryConfig, work: Work, **runs: Path) -> Metrics:
     the untrained model and null for all training rows. Raises InputError if two trainings were measured on different
     rows.
     """
-    cells: dict[tuple[str, int | None, bool], dict[int, list[Training]]] = {}
+    cells: dict[tuple[str, int | None], dict[int, list[Training]]] = {}
     for one in config.trainings:
-        cell = cells.setdefault((one.model, one.size, one.epochs == 0), {})
+        cell = cells.setdefault((one.model, one.size), {})
         cell.setdefault(one.epochs, []).append(one)
     results = {name: read_json(folder / "result.json", "rows") for name, folder in runs.items()}
     measure = "spearman" if any("test_spearman" in result for result in results.values()) else "accuracy"
     rows: list[dict[str, Any]] = []
-    for done, ((model, size, untrained), candidates) in enumerate(cells.items()):
+    for done, ((model, size), candidates) in enumerate(cells.items()):
         work.progress(done, len(cells), "rows")
         on_dev = {
             epochs: _mean([results[one.run][f"dev_{measure}"] for one in repeats])
@@ -70,8 +70,8 @@ def summary(config: SummaryConfig, work: Work, **runs: Path) -> Metrics:
         estimate = None if None in of_test else _estimate(measure, [runs[one.run] for one in chosen], config)
         row: dict[str, Any] = {
             "model": model,
-            "size": 0 if untrained else size,
-            "rows": 0 if untrained else results[chosen[0].run]["rows"],
+            "size": size,
+            "rows": 0 if size == 0 else results[chosen[0].run]["rows"],
             "epochs": epochs,
             "candidates": {str(epochs): value for epochs, value in on_dev.items()},
             "dev": on_dev[epochs],
