@@ -2,16 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from flows.cli.options import Json, StoreFolder, columns, existing_store, out, print_json, print_path, print_table
-
-if TYPE_CHECKING:
-    pass
 
 artifacts_app = typer.Typer(
     no_args_is_help=True,

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.options import Device, Json, RecipeName, Settings, StoreFolder, Until, print_json, terminal
+from flows.cli.options import (
+    Device,
+    Json,
+    RecipeName,
+    Settings,
+    StoreFolder,
+    Until,
+    existing_store,
+    print_json,
+    terminal,
+)
 from flows.cli.prefect import prefect_for
 
 if TYPE_CHECKING:
@@ -55,7 +65,6 @@ def update(
     The update uses the model and the settings of the recipe's newest run.
     Only shards with changed passages are encoded. `cocondenser search` then uses the new collection.
     """
-    from flows.cli.options import existing_store
     from flows.graph.prepare import prepare
     from flows.runs.update import prepare_update, update_counts, update_summary
 
