@@ -60,7 +60,10 @@ LETTERS = {
 def test_passages_hold_about_as_much_text_in_every_script(script):
     letters, (comma, end), scale = LETTERS[script]
     rng = random.Random(1)
-    clause = lambda: "".join(rng.choice(letters) for _ in range(rng.randint(6, 15)))  # noqa: E731
+
+    def clause() -> str:
+        return "".join(rng.choice(letters) for _ in range(rng.randint(6, 15)))
+
     text = "".join(f"{clause()}{comma}{clause()}{end}" for _ in range(100))
     pieces = cut_text(text, 80)
     assert len(pieces) > 4
