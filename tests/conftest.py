@@ -14,13 +14,13 @@ from warming import fork_server
 for name in ("COLUMNS", "LINES", "PYTHONDONTWRITEBYTECODE"):
     os.environ.pop(name, None)
 sys.dont_write_bytecode = False
+# Two processes of tests share the cores: with threads of their own they would wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts the tests with & has SIGINT ignored, and so would the runs that they interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Two processes of tests share the cores: with threads of their own they would wait for each other.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     if not hasattr(config, "workerinput"):  # all of pytest's processes have one fork server
         running = ExitStack()
         running.enter_context(fork_server())

@@ -6,6 +6,7 @@ counted: the second forward pass of a gradient cache, norms and activations.
 
 import re
 import time
+from functools import cache
 from typing import Any
 
 from pipeline.modeling.packing import Chunk, Rows
@@ -68,6 +69,14 @@ def peak(device: str) -> float | None:
 
     if device == "cuda":
         return data_sheet(torch.cuda.get_device_name())
+    return _measured_peak(torch.get_num_threads())
+
+
+@cache
+def _measured_peak(threads: int) -> float:
+    """Returns the peak of this process's CPU threads. It is measured once: a process may train several models."""
+    import torch
+
     side = 1024
     x, y = torch.randn(side, side), torch.randn(side, side)
     best = float("inf")

@@ -249,11 +249,18 @@ def set_dropout(model: "torch.nn.Module", share: DropoutShare) -> None:
 
 
 def seed_dropout(*key: int) -> None:
-    """Sets torch's random state to a function of `key`, such as (seed, step, chunk)."""
+    """Sets torch's random state to a function of `key`, such as (seed, step, chunk).
+
+    Only that of the processor and of this rank's GPU: `torch.manual_seed` looks at every kind of device, which takes
+    longer than the dropout of a small chunk.
+    """
     import numpy as np
     import torch
 
-    torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
+    seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
 
 
 def together(parts: "Sequence[float | torch.Tensor]", device: str) -> "torch.Tensor":

@@ -64,6 +64,7 @@ def whole_objects(store):
     return [path.name for path in store.objects.iterdir() if objects.problem(path, path.name, deep=True) is None]
 
 
+@pytest.mark.slow
 def test_a_killed_build_continues_from_its_checkpoints(store, train, steps, python):
     process = python(BUILD, store.root, 0.1, steps)
     while process.stdout.readline() != "4\n":
@@ -93,6 +94,7 @@ def test_two_builds_at_once_build_once(store, steps, python):
     assert waiter[2:] == ["train", "stage1", str(builder.pid)]
 
 
+@pytest.mark.slow
 def test_a_killed_holder_frees_its_lock_for_a_waiting_build(store, steps, python):
     first = python(BUILD, store.root, 0.5, steps)
     assert first.stdout.readline() == "0\n"
@@ -103,6 +105,7 @@ def test_a_killed_holder_frees_its_lock_for_a_waiting_build(store, steps, python
     assert lines(second)[-1].startswith("built ")
 
 
+@pytest.mark.slow
 def test_a_forked_worker_does_not_keep_the_lock_of_a_killed_parent(tmp_path, python, until):
     script = """
         import os, sys, time

@@ -115,10 +115,12 @@ def kept_searchers() -> Iterator[list[Path]]:
 
 
 @pytest.fixture(scope="session")
-def tiny_ended(run_cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def tiny_ended(
+    run_served: Cli, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """(store, the command) of one run of `tiny` for all tests; nobody writes into this store."""
     store = tmp_path_factory.mktemp("tiny") / "store"
-    ended = run_cli("run", "tiny", "--json", "--device", "cpu", store=store)
+    ended = run_served("run", "tiny", "--json", "--device", "cpu", store=store)
     assert ended.returncode == 0, ended.stderr
     return store, ended
 

@@ -1,4 +1,4 @@
-"""The whole flow on 300 documents, with its own Prefect server, as a user starts it."""
+"""The whole flow on 300 documents."""
 
 import json
 import shutil

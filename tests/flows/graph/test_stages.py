@@ -94,23 +94,23 @@ def test_the_recipe_names_of_fields() -> None:
 
 
 def test_problems_of_all_nodes_are_one_message_up_to_an_error_that_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {"a": [Unfit("a: small", ["--set a=1"])], "b": [Unfit("a: small", ["--set a=1"]), Unfit("b: small", [])]}
+    problems = {"a": [Unfit("a: small", ["--set a=1"])], "b": [Unfit("a: small", ["--set a=1"]), Unfit("b: small", [])]}
 
     def check(node: Planned) -> Iterator[InputError]:
         if node.name == "c":
             raise InputError("c: wrong")
-        yield from said.get(node.name, [])
+        yield from problems.get(node.name, [])
 
     monkeypatch.setitem(STAGES, "letters", Stage("unused:unused", checks={"ingest": check}))
 
-    def told(*names: str) -> str:
+    def message(*names: str) -> str:
         with pytest.raises(InputError) as refused:
             early_checks.check("ingest", {}, [Node(name, "letters", Config()) for name in names])
         return str(refused.value)
 
-    assert told("a") == told("a", "a") == "a: small; take --set a=1"
-    assert told("a", "b").splitlines() == ["a: small", "b: small; no value fits", "take --set a=1"]
-    assert told("a", "c", "b").splitlines() == ["a: small", "c: wrong", "take --set a=1"]
+    assert message("a") == message("a", "a") == "a: small; take --set a=1"
+    assert message("a", "b").splitlines() == ["a: small", "b: small; no value fits", "take --set a=1"]
+    assert message("a", "c", "b").splitlines() == ["a: small", "c: wrong", "take --set a=1"]
     early_checks.check("tokens", {}, [Node("c", "letters", Config())])
     early_checks.check("ingest", {}, [Node("d", "letters", Config())])
 
@@ -126,7 +126,7 @@ def code(tmp_path: Path) -> Path:
     """A copy of the program with a further stage: one new file, three that are edited."""
     folder = tmp_path / "code"
     for name in ("artifacts", "pipeline", "tasks", "flows"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)  # with the compiled modules, which saves seconds
     (folder / "pipeline" / "letters.py").write_text(MODULE)
     stages = folder / "tasks" / "stages.py"
     stages.write_text(stages.read_text().removesuffix("\n}\n") + ENTRY)
@@ -137,6 +137,7 @@ def code(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_new_stage_takes_an_entry_a_node_and_a_section(code: Path, served: dict[str, str], store: Store) -> None:
     def built() -> list[str]:
         return [record.stage for record in store.records()]

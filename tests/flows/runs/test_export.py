@@ -80,7 +80,15 @@ NEEDED = {
 
 
 @pytest.mark.parametrize(
-    ("part", "example"), [*((part, "what's alpha's beta?") for part in NEEDED), ("model", None), ("index", None)]
+    ("part", "example"),
+    [
+        ("model", "what's alpha's beta?"),
+        pytest.param("onnx", "what's alpha's beta?", marks=pytest.mark.slow),
+        ("run", "what's alpha's beta?"),
+        ("index", "what's alpha's beta?"),
+        ("model", None),
+        ("index", None),
+    ],
 )
 def test_a_part_needs_no_other(store, tmp_path, part, example):
     [run] = runs(store)
@@ -138,6 +146,7 @@ def test_the_newest_finished_run_is_taken(store, tmp_path):
     assert call(store, tmp_path / "out1", recipe="one").recipe == "one"
 
 
+@pytest.mark.slow
 def test_another_model_is_exported_without_the_parts_that_the_run_lacks(store, tmp_path):
     [run] = runs(store)
     record_run(store, "more", {**run.nodes, "initial": run.nodes["stage1"]}, run.details)

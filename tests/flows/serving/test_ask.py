@@ -194,6 +194,7 @@ def test_a_question_that_cannot_be_answered_does_not_change_the_others(run) -> N
     assert ask(run, []) == []
 
 
+@pytest.mark.slow
 def test_bm25_that_died_is_reported_once_and_started_again(run) -> None:
     before = ask(run, [Question("word3", 3, "bm25"), Question("word3", 3, "dense")])
     run.bm25.searcher._child.kill()

@@ -114,6 +114,7 @@ def test_a_filter_is_sent_once_and_the_last_ones_are_kept(lexical, calls) -> Non
     assert (len(calls["sent"]), len(calls["dropped"])) == (len(masks) + 1, dropped + 1)
 
 
+@pytest.mark.slow
 def test_filters_still_work_after_java_is_killed(lexical) -> None:
     searches = [("word1 word2", 5, SHARES[0.05])]
     rankings = top_with(lexical, SENT, searches)

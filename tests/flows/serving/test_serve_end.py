@@ -20,6 +20,8 @@ from flows.cli.serve import listening_socket
 from flows.deploy.processes import free_port
 from flows.serving import server
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def fake_run() -> Any:

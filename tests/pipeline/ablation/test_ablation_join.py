@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from ablated import looked, trained, undrawn
-from machines import make_machine
 from searched import write_collection
 
 from pipeline.ablation import files as ablation_files
-from pipeline.ablation.ablation import ablation
+from pipeline.ablation.ablation import render
 from pipeline.ablation.config import AblationConfig, CellConfig
+from pipeline.ablation.data import collect
 from pipeline.ablation.join import join_folders
 from pipeline.data.parquet import read_parquet, write_parquet
 from pipeline.errors import InputError
 from pipeline.evaluate.bootstrap import summary
 from pipeline.evaluate.measures import HITS, MEASURES
-from pipeline.runtime.work import Work, silent
+from pipeline.runtime.work import silent
 
 QUESTIONS = 12
 ROWS, SIZES, SEEDS = ("plain", "good", "learned"), (10, None), (1, 2)
@@ -33,14 +34,16 @@ Place = tuple[str, int | None, int]
 PLACES: list[Place] = [(row, size, seed) for row in ROWS for size in SIZES for seed in SEEDS]
 
 
-def evaluation(out: Path, place: Place, bm25: int = 0, questions: int = QUESTIONS, splits: Sequence[str] = ()) -> Path:
+def evaluation(
+    out: Path, place: Place, bm25: int = 0, questions: int = QUESTIONS, splits: Sequence[str] = ("dev", "test")
+) -> Path:
     """The evaluation of a cell, with random values from its place; a row has one model before fine-tuning."""
     out.mkdir()
     row, size, seed = place
     strengths = {"bm25": bm25, "pretrained": ROWS.index(row)}
     strengths |= {name: 100 + 10 * PLACES.index((row, size, seed)) + n for n, name in enumerate(SYSTEMS.values())}
     summaries, tables = {}, []
-    for s, split in enumerate(splits or ("dev", "test")):
+    for s, split in enumerate(splits):
         shape = questions, len(MEASURES) + len(HITS)
         values = {name: np.random.default_rng([drawn, s]).random(shape) for name, drawn in strengths.items()}
         judged = {name: values_QM[:, : len(MEASURES)] for name, values_QM in values.items()}
@@ -70,7 +73,7 @@ def _pictures_are_not_drawn() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def make(tmp_path_factory: pytest.TempPathFactory) -> MakePart:
-    """A function that builds the artifact of a part from its cells and its changed settings."""
+    """A function that writes the data of a part from its cells and its changed settings."""
     collection = write_collection(
         tmp_path_factory.mktemp("of") / ("c" * 64),
         [("p0", "p0", "", "text")],
@@ -78,17 +81,22 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> MakePart:
         [("train", f"train{q}", "p0", 1) for q in range(40)],
     )
 
+    @cache
+    def evaluated(place: Place, **changes) -> Path:
+        name = f"{PLACES.index(place):064x}"
+        return evaluation(tmp_path_factory.mktemp("evaluations") / ("e" + name[1:]), place, **changes)
+
     def artifact(keeps: Callable[[Place], bool] = lambda place: True, **changes) -> Path:
         folder = tmp_path_factory.mktemp("part")
         columns = changes.pop("systems", SYSTEMS)
-        evaluated = {name: changes.pop(name) for name in ("bm25", "questions", "splits") if name in changes}
+        measured = {name: changes.pop(name) for name in ("bm25", "questions", "splits") if name in changes}
         places = [place for place in PLACES if keeps(place)]
         inputs, cells = {}, []
         for n, place in enumerate(places):
             row, size, seed = place
             name = f"{PLACES.index(place):064x}"
             (folder / name).mkdir()
-            inputs[f"evaluate_{n}"] = evaluation(folder / name / ("e" + name[1:]), place, **evaluated)
+            inputs[f"evaluate_{n}"] = evaluated(place, **measured)
             drawn = (size, seed) == (places[-1][1], places[0][2])
             if drawn:
                 inputs[f"stage1_{n}"] = trained(
@@ -103,15 +111,18 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> MakePart:
         fields = {"title": "All", "reference": places[0][0], "measures": ["RR@10", "hits@5"], "test": "randomisation"}
         config = AblationConfig(**{**fields, "samples": 100, "seed": 7, **changes}, cells=cells)
         (folder / "out").mkdir()
-        ablation(config, collection, Work(folder / "out", folder, make_machine(), silent), **inputs)
+        ablation_files.write_data(collect(config, collection, inputs, silent), folder / "out")
         return folder / "out"
 
     return artifact
 
 
 @pytest.fixture(scope="module")
-def whole(make: MakePart) -> Path:
-    return make()
+def whole(make: MakePart, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The artifact of all cells."""
+    folder = tmp_path_factory.mktemp("whole")
+    render(ablation_files.read_data(make()), folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +292,7 @@ def refused(parts: Sequence[Path], out: Path, reference: str | None = None) -> s
         ({"test": "t"}, "different test: randomisation and t"),
         ({"samples": 200}, "different samples: 100 and 200"),
         ({"seed": 8}, "different test_seed: 7 and 8"),
-        ({"splits": ["dev"]}, "measured on different questions of test"),
+        ({"splits": ("dev",)}, "measured on different questions of test"),
         ({"questions": 14}, "measured on different questions of dev"),
         ({"bm25": 50}, "figures of BM25 differ: not the same collection or settings"),
     ],

@@ -185,12 +185,14 @@ def has_java() -> bool:
     return "libjvm" in Path("/proc/self/maps").read_text()
 
 
+@pytest.mark.slow
 def test_java_stays_in_its_own_process(collection, tmp_path):
     before = "jnius" in sys.modules, has_java()
     build(collection, tmp_path / "out")
     assert ("jnius" in sys.modules, has_java()) == before
 
 
+@pytest.mark.slow
 def test_pyserini_reads_the_index(built):
     out, _ = built
     java.start_java()
@@ -205,6 +207,7 @@ def test_a_collection_without_text_is_reported_in_one_line(tmp_path):
         build(collection, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_dead_process_is_reported_in_one_line(collection, tmp_path):
     def kill(*_):
         for child in psutil.Process().children():
@@ -215,6 +218,7 @@ def test_a_dead_process_is_reported_in_one_line(collection, tmp_path):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["build", "answer"])
 def test_kill_9_leaves_no_java_process(what, collection, built, tmp_path):
     out, _ = built

@@ -227,6 +227,7 @@ def test_missing_demo_distributions_are_installed_with_the_demo_extra(fields, mo
         pydocs.sources(config)
 
 
+@pytest.mark.slow
 def test_standard_library(ingested):
     """The real standard library has enough docstrings, with questions in every split."""
     numbers = {"docstring_characters": 200, "passage_words": 80, "remaining_words": 20, "limit": 300, "metadata": []}

@@ -18,7 +18,10 @@ BEIR = {
 }
 
 
-@pytest.mark.parametrize("name", BEIR)
+LARGE = ("squad_open", "nq_wiki")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in BEIR])
 def test_beir(name, shared_data, ingested):
     document_key = "doc" if name == "squad_open" else ""
     metadata = ["source"] if name == "squad_open" else []

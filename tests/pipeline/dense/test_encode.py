@@ -290,6 +290,7 @@ def test_shards_do_not_depend_on_the_settings_of_questions(world, work, inline):
     assert metrics["shards_reused"] == metrics["shards"]
 
 
+@pytest.mark.slow
 def test_cutting_a_large_collection_needs_little_memory():
     """The positions of 400,000 passages as Python integers would take 32 MB."""
     offsets = np.arange(400_001, dtype=np.int64)

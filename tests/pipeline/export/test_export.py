@@ -5,8 +5,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +64,12 @@ def blocks(folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def exports(tmp_path_factory) -> dict[str, Export]:
-    by_name = {}
-    for name, kind in KINDS.items():
-        folder = tmp_path_factory.mktemp(name)
+def exported(tmp_path_factory) -> Callable[[str], Export]:
+    """The export of a kind, built when a test needs it."""
+
+    @cache
+    def exported(name: str) -> Export:
+        kind, folder = KINDS[name], tmp_path_factory.mktemp(name)
         source = source_of(make_run(folder / "run", kind), encoder_of(kind))
         out = folder / "out"
         write_model(source.checkpoint, out / "model", source.encoder, source.passage_tokens)
@@ -75,18 +78,19 @@ def exports(tmp_path_factory) -> dict[str, Export]:
         write_runs(source, out / "run", silent)
         write_index(source, out / "index", silent)
         write_page(source, out, PARTS, reading, figures)
-        by_name[name] = Export(source, out, reading, figures)
-    return by_name
+        return Export(source, out, reading, figures)
+
+    return exported
 
 
-@pytest.fixture(params=[*KINDS])
-def export(request, exports) -> Export:
-    return exports[request.param]
+@pytest.fixture(params=["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("all", "roberta"))])
+def export(request, exported) -> Export:
+    return exported(request.param)
 
 
 @pytest.fixture
-def bert(exports) -> Export:
-    return exports["bert"]
+def bert(exported) -> Export:
+    return exported("bert")
 
 
 def page_inputs(source: Source, texts: Sample) -> tuple[list[str], list]:
@@ -124,14 +128,15 @@ def test_sentence_transformers_gives_our_vectors(export):
     assert_close(theirs.encode_document(passages), encode_rows(ours[1], texts.passage_rows, 999))
 
 
-def test_one_side_of_an_untied_model_loads_alone(exports):
+@pytest.mark.slow
+def test_one_side_of_an_untied_model_loads_alone(exported):
     from sentence_transformers import SentenceTransformer
 
-    folder, text = exports["roberta"].folder / "model", ["alpha beta"]
+    folder, text = exported("roberta").folder / "model", ["alpha beta"]
     whole, query = (SentenceTransformer(str(folder / side), device="cpu") for side in ("", "query"))
     np.testing.assert_array_equal(whole.encode_query(text), query.encode(text))
     assert abs(whole.encode_document(text) - query.encode(text)).max() > 0.1
-    assert query.max_seq_length == exports["roberta"].source.encoder.question_tokens
+    assert query.max_seq_length == exported("roberta").source.encoder.question_tokens
 
 
 def test_titles_joined_by_hand_give_the_same_vectors(bert):
@@ -200,6 +205,7 @@ def test_a_graph_with_different_vectors_is_refused(bert):
         checked(path, rows, expected)
 
 
+@pytest.mark.slow
 def test_equal_models_give_equal_bytes_without_this_machines_paths(bert, tmp_path):
     write_graph(load_encoders(bert.source.checkpoint)[0], tmp_path / "model.onnx")
     quantise(tmp_path / "model.onnx", tmp_path / "model.int8.onnx")

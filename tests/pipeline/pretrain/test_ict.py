@@ -176,10 +176,10 @@ def test_the_cache_changes_no_byte_with_dropout(inputs, tmp_path):
     assert_same_bytes(tmp_path / "never", tmp_path / "always")
 
 
-@pytest.mark.parametrize("ranks", [2])
-def test_ranks_are_one_training_with_dropout_on(inputs, tmp_path, ranks):
+@pytest.mark.slow
+def test_two_ranks_are_one_training_with_dropout_on(inputs, tmp_path):
     run(inputs, tmp_path / "one", budget="20 steps")
-    launch(inputs, tmp_path / "many", ranks, budget="20 steps")
+    launch(inputs, tmp_path / "many", 2, budget="20 steps")
     assert_same(tmp_path / "one", tmp_path / "many")
 
 

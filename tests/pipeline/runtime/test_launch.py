@@ -148,6 +148,7 @@ def test_an_exception_in_the_caller_ends_all_processes(tmp_path, ranks):
     assert gone(wait_for(pids, ranks))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_processes")
 def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
     pids = tmp_path / "pids"

@@ -54,7 +54,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def answering():
     with http.server.HTTPServer(("127.0.0.1", 0), Answering) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # seconds until it notices its end
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

@@ -123,6 +123,7 @@ def test_betas_are_below_one(betas):
         Optimiser(**{**OPTIMISER, "betas": betas})
 
 
+@pytest.mark.slow
 def test_a_killed_training_resumes_to_the_same_bytes_and_ignores_a_half_written_checkpoint(children, tmp_path):
     """It is killed twice by kill -9, at update 5 and at update 9."""
     expected_history, expected = run(children, tmp_path / "whole", minutes=99)

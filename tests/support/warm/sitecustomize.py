@@ -46,6 +46,11 @@ def main() -> None:
     at = words.index("-m") + 1
     if words[at] in MODULES:
         hand_over(words[at], words[at + 1 :])
+    if words[at].startswith("pipeline.bm25."):
+        import jnius_config
+
+        # Java that runs for a second gains nothing from its second compiler and its collector's threads.
+        jnius_config.add_options("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 if "WARM_SOCKET" in os.environ:

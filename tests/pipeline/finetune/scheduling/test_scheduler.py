@@ -107,6 +107,7 @@ def test_pools_hold_whole_batches():
     assert pools([3, 3], None) == [(0, 2)]
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_an_error_within_seconds(folder):
     started = time.monotonic()
     with scheduled(folder, JOB) as batches:
@@ -116,6 +117,7 @@ def test_a_killed_process_is_an_error_within_seconds(folder):
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.slow
 def test_batches_found_before_a_kill_are_still_read(folder):
     expected = collect(folder, JOB)
     (folder / BATCHES).write_bytes((folder / BATCHES).read_bytes()[: 4 * sum(JOB.sizes[:5])])
@@ -159,6 +161,7 @@ def test_the_process_ends_with_the_block(folder):
     assert not process.is_running()
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_its_parent(tmp_path):
     program = (
         "import sys, time, psutil\n"
