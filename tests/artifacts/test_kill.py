@@ -83,6 +83,7 @@ def test_a_killed_build_continues_from_its_checkpoints(store, train, steps, pyth
     assert list(store.work.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_two_builds_at_once_build_once(store, steps, python):
     first, second = python(BUILD, store.root, 0.2, steps), python(BUILD, store.root, 0.2, steps)
     endings = [lines(process)[-1].split() for process in (first, second)]

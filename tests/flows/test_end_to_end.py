@@ -72,12 +72,14 @@ def test_the_plan_agrees_with_the_run(first, call_cli, store: Path) -> None:
     assert {changed[name]["action"] for name in NODES[: NODES.index("stage2")]} == {"reuse"}
 
 
+@pytest.mark.slow
 def test_only_one_stage_is_built(first, run_served, store: Path) -> None:
     result = run_served("run", "tiny", "--only", "evaluate", "--refresh", "evaluate", "--device", "cpu", store=store)
     assert result.returncode == 0, result.stderr
     assert stages(result.stderr) == [("evaluate", "built")]
 
 
+@pytest.mark.slow
 def test_a_damaged_artifact_is_detected_and_built_again(first, run_served, call_cli, store: Path) -> None:
     mine = Path(json.loads(first.stdout)["artifacts"]["mine"]["path"])
     table = mine / "negatives.parquet"

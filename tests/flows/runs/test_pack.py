@@ -44,6 +44,7 @@ def test_every_stage_is_a_hit_in_the_other_store(imported: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_other_commands_work_in_the_other_store(imported: Path, tiny_run: tuple[Path, dict]) -> None:
     store, _ = tiny_run
     listed, imported_runs = (json.loads(call("runs", "--store", s, "--json")) for s in (store, imported))

@@ -99,6 +99,7 @@ def test_negatives_hold_no_positive(built):
     assert {(n["query_id"], n["source"]) for n in negatives} == {("t0", "bm25")}
 
 
+@pytest.mark.slow
 def test_two_builds_give_equal_runs(collection, built):
     out, _ = built
     again = collection.parent / "again"
@@ -287,6 +288,7 @@ def test_identifiers_are_split_on_both_sides():
     assert clean_question("io.TextWrapper?", job | {"scores": "weights"}) == "io textwrapper"
 
 
+@pytest.mark.slow
 def test_a_word_finds_the_identifier_that_holds_it(tmp_path):
     passages = [("norm", "norm", "numpy.linalg.norm", "x"), ("other", "other", "y", "y")]
     queries = [("q", "test", "a norm"), ("camel", "test", "linalgNorm")]

@@ -414,7 +414,7 @@ def joined(children):
     return children.map(negated) | st.tuples(children, children, st.sampled_from(["AND", "OR"])).map(both)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(TABLES, st.lists(st.recursive(leaves(), joined, max_leaves=6), min_size=1, max_size=5))
 def test_conditions_match_filtering_afterwards(tmp_path_factory, rows, conditions):
     folder = tmp_path_factory.mktemp("filtered")

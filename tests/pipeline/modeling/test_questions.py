@@ -41,7 +41,7 @@ def test_special_tokens_in_a_typed_question_are_text(world) -> None:
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize("width", [16, 96, 384])
+@pytest.mark.parametrize("width", [16, 96, pytest.param(384, marks=pytest.mark.slow)])
 def test_a_vector_has_the_same_bytes_alone_as_in_a_batch(world, pooling, width) -> None:
     torch.manual_seed(0)
     config = BertConfig(
