@@ -73,7 +73,7 @@ def train_encoders(
         return encoded[0].cpu().numpy(), encoded[1].cpu().numpy()
 
     steps, schedule = settings.epochs * epoch_steps, Path(checkpoints) / "schedule"
-    with orders.open_order(settings, pools, data, edges, vectors_of, schedule, device) as order:
+    with orders.open_order(settings, pools, data, edges, vectors_of, schedule) as order:
 
         def step(i: int) -> dict[str, Any]:
             epoch, place = divmod(i, epoch_steps)

@@ -127,16 +127,19 @@ def has_kernel(device: str) -> bool:
 def _by_kernel(
     query_RD: Tensor, key_TD: Tensor, value_TD: Tensor, queries: Rows, keys: Rows, heads: int, dropout: float
 ) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn
+    from torch.nn.attention import varlen
 
-    query, key, value = (x.unflatten(1, (heads, -1)) for x in (query_RD, key_TD, value_TD))
-    layout = queries.edges, keys.edges, queries.longest, keys.longest
+    size = query_RD.shape[1] // heads
+    # The kernel needs heads of a multiple of 8; zeros change no product.
+    query, key, value = (F.pad(x.unflatten(1, (heads, size)), (0, -size % 8)) for x in (query_RD, key_TD, value_TD))
+    layout, scale = (queries.edges, keys.edges, queries.longest, keys.longest), size**-0.5
     if dropout == 0.0:
-        context = varlen_attn(query, key, value, *layout)
-        assert isinstance(context, Tensor)
-        return context.flatten(1)
-    # The public function has no dropout; this is the kernel that it calls.
-    return torch.ops.aten._flash_attention_forward(query, key, value, *layout, dropout, False, False)[0].flatten(1)
+        context = varlen.varlen_attn(query, key, value, *layout, scale=scale)
+    else:  # the public function has no dropout; this is the kernel that it calls
+        kernel = torch.ops.aten._flash_attention_forward
+        context = kernel(query, key, value, *layout, dropout, False, False, scale=scale)[0]
+    assert isinstance(context, Tensor)
+    return context[..., :size].flatten(1)
 
 
 class Chunk(NamedTuple):

@@ -24,11 +24,13 @@ def become_torchrun(text: str) -> None:
 
 
 def set_precision(tf32: bool, device: str) -> None:
-    """Turns on TensorFloat-32, only on CUDA: on a CPU the same setting would round to bfloat16."""
+    """Turns TensorFloat-32 on or off (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE turns it on in some images).
+
+    It is on only on CUDA: on a CPU the same setting would round to bfloat16.
+    """
     import torch
 
-    if tf32 and device == "cuda":
-        torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision("high" if tf32 and device == "cuda" else "highest")
 
 
 def main() -> None:

@@ -83,7 +83,7 @@ def build_shards(
     """Writes the shards of `of` that `folder` lacks, each the rows make(first row, row after the last, tick).
 
     On CPU, `workers` single-threaded forks share the loaded data (0: this process builds all); on GPUs each rank
-    builds its part. `numbers`: only these shards.
+    takes the next shard when it is free. `numbers`: only these shards, on all ranks the same.
     """
     left = {*missing(folder, of)}
     wanted = by_size(of, range(len(of)) if numbers is None else numbers)
@@ -99,26 +99,16 @@ def build_shards(
         torch.set_num_threads(1)  # before the first parallel region: OpenMP threads do not survive a fork
         fork(work, [i for i in wanted if i in left], workers, done, total, unit, progress)
         return
-    place, ranks = _place(device)
-    finished = done
+    from pipeline.runtime import ranks
+
+    finished = ranks.counter(f"rows of {folder}")
 
     def tick(count: int) -> None:
-        nonlocal finished
-        finished += count * ranks
-        progress(min(finished, total), total, unit)
+        progress(min(done + finished(count), total), total, unit)
 
-    for number in wanted[place::ranks]:
+    for number in ranks.claimed(f"shards of {folder}", wanted):
         if number in left:
             work(number, tick)
-
-
-def _place(device: str) -> tuple[int, int]:
-    """Returns (number of this rank, number of ranks)."""
-    if device == "cpu":
-        return 0, 1
-    from pipeline.runtime.ranks import rank, world
-
-    return rank(), world()
 
 
 def _rows(path: Path) -> int:

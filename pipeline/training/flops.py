@@ -14,19 +14,37 @@ from pipeline.modeling.packing import Chunk, Rows
 BACKWARD = 3
 """Products of a forward and backward pass, relative to a forward pass."""
 BF16_PEAKS = {
+    "GB300": 2500e12,
+    "GB200": 2500e12,
+    "B300": 2250e12,
     "B200": 2250e12,
+    "GH200": 989e12,
+    "H200 NVL": 835e12,
     "H200": 989e12,
+    "H100 NVL": 835e12,
     "H100 PCIe": 756e12,
     "H100": 989e12,
+    "H800 PCIe": 756e12,
+    "H800": 989e12,
+    "H20": 148e12,
     "A100": 312e12,
+    "A800": 312e12,
     "A40": 150e12,
+    "A30": 165e12,
+    "A10G": 70e12,
     "A10": 125e12,
     "L40S": 362e12,
+    "L40": 181e12,
     "L4": 121e12,
+    "RTX A6000": 155e12,
+    "RTX 6000 Ada": 364e12,
+    "RTX 5090": 209e12,
     "RTX 4090": 165e12,
     "RTX 3090": 71e12,
+    "MI300X": 1307e12,
 }
-"""Dense bfloat16 operations per second from the data sheets, by words of the device's name."""
+"""Dense bfloat16 operations per second, accumulated in float32, by words of the device's name (the first that it has).
+From the data sheets."""
 
 
 def layer(config: Any, wanted: Rows, every: Rows) -> float:
@@ -56,7 +74,9 @@ def predictions(config: Any, rows: int) -> float:
 
 
 def data_sheet(name: str) -> float | None:
-    """Returns the peak of the GPU of that name; None if it is not in the table."""
+    """Returns the peak of the GPU of that name; None if it is not in the table, or only a part of a GPU (MIG)."""
+    if re.search(r"\bMIG\b", name):
+        return None
     return next((value for part, value in BF16_PEAKS.items() if re.search(rf"\b{part}\b", name)), None)
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from pipeline.errors import InputError
@@ -76,6 +77,19 @@ def sums(*, progress, device):
     rank = ranks.rank()
     total = ranks.sum_over_ranks(torch.tensor([1.0, float(rank)]))
     return {"sum": total.tolist()}
+
+
+def steered(*, progress, device, folder):
+    """What the ranks agree on without their devices; the rank that takes the first item waits for all the others."""
+    numbers = ranks.from_first_rank(np.array([7, 3 << 40]) if ranks.rank() == 0 else None, 2)
+    rows, folder = ranks.counter("rows"), Path(folder)
+    for item in ranks.claimed("items", range(6)):
+        while item == 0 and len(list(folder.iterdir())) < 5:
+            time.sleep(0.01)
+        (folder / f"{item}-{ranks.rank()}").touch()
+        rows(item)
+    ranks.meet()
+    return {"numbers": ranks.sum_over_ranks(torch.from_numpy(numbers)).tolist(), "rows": rows(0)}
 
 
 def regression(*, progress, device, steps, checkpoints, out, minutes=0.0, bad=(), how=float("nan"), before=None):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from pipeline.data.barred import barred_pairs
 from pipeline.finetune import examples
@@ -45,13 +44,12 @@ def open_order(
     edges: np.ndarray,
     vectors: Vectors,
     folder: Path,
-    device: str,
 ) -> Iterator[Order]:
     """Opens the order of the recipe. `edges`: of an epoch's batches; `folder`: for the inputs of a schedule."""
     if not config.batch_order.startswith("abs"):
         yield fixed(config, edges)
         return
-    with contextlib.closing(Scheduled(config, pools, data, edges, vectors, folder, device)) as order:
+    with contextlib.closing(Scheduled(config, pools, data, edges, vectors, folder)) as order:
         yield order
 
 
@@ -76,10 +74,9 @@ class Scheduled:
         edges: np.ndarray,
         vectors: Vectors,
         folder: Path,
-        device: str,
     ) -> None:
         self._config, self._pools, self._data, self._edges = config, pools, data, edges
-        self._vectors, self._folder, self._device = vectors, folder, device
+        self._vectors, self._folder = vectors, folder
         self._draw = examples.Draw(config.negatives_per_query, config.positives_considered, config.seed)
         self._epoch = -1
         self._batches: Iterator[np.ndarray] = iter(())
@@ -97,14 +94,14 @@ class Scheduled:
                 for _ in range(place):
                     next(self._batches)
         size = int(self._edges[place + 1] - self._edges[place])
-        batch = self._share(next(self._batches) if ranks.rank() == 0 else None, size)
+        batch = ranks.from_first_rank(next(self._batches) if ranks.rank() == 0 else None, size)
         if place == last and ranks.rank() == 0:
             next(self._batches, None)  # the process writes its figures after the last batch
         return batch
 
     def _begin(self, epoch: int) -> None:
         folder, job = _folder(self._folder, epoch), self._job(epoch)
-        if not self._share(np.array([folder.is_dir()]) if ranks.rank() == 0 else None, 1)[0]:
+        if not ranks.from_first_rank(np.array([folder.is_dir()]) if ranks.rank() == 0 else None, 1)[0]:
             self._prepare(epoch, folder)
         if ranks.rank() == 0:
             self._process.close()
@@ -150,13 +147,6 @@ class Scheduled:
 
     def _passage(self, row: int) -> np.ndarray:
         return np.concatenate([self._data.titles[row], self._data.passages[row]])
-
-    def _share(self, numbers: np.ndarray | None, size: int) -> np.ndarray:
-        """Returns the first rank's numbers on every rank, int64 [size]. `numbers`: None on the other ranks."""
-        shared = torch.zeros(size, dtype=torch.int64, device=self._device)
-        if numbers is not None:
-            shared += torch.from_numpy(np.asarray(numbers, np.int64)).to(self._device)
-        return ranks.sum_over_ranks(shared).cpu().numpy()
 
 
 def _folder(schedule: Path, epoch: int) -> Path:

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
+from torch.nn.attention import varlen
 
+from pipeline.modeling import packing
 from pipeline.modeling.packing import attend, has_kernel, packed_rows
 
 LENGTHS = np.array([3, 5, 5, 5, 9])
@@ -52,6 +55,28 @@ def test_padding_counts_the_unused_results_of_attention():
     at_R = np.array([0, 3, 4, 8, 13, 18])
     assert packed_rows(LENGTHS, np.array([1, 2, 1, 1, 1]), at_R, "cpu").padding == 2
     assert packed_rows(LENGTHS, LENGTHS, None, "cpu").padding == 0
+
+
+@pytest.mark.parametrize("size", [8, 26, 4])
+def test_the_kernel_gets_heads_of_a_multiple_of_8(monkeypatch, size):
+    """It refuses others. TinyBERT's have 26."""
+    every = packed_rows(LENGTHS, LENGTHS, None, "cpu")
+    query_RD, key_TD, value_TD = torch.randn(3, 27, 2 * size).requires_grad_().unbind()
+
+    def varlen_attn(query, key, value, from_edges, to_edges, most_queries, most_keys, scale):
+        assert query.shape[2] % 8 == 0
+        parts = (x.tensor_split(every.edges[1:-1].tolist()) for x in (query, key, value))
+        return torch.cat(
+            [
+                F.scaled_dot_product_attention(*(x.transpose(0, 1) for x in one), scale=scale).transpose(0, 1)
+                for one in zip(*parts, strict=True)
+            ]
+        )
+
+    expected_RD = attend(query_RD, key_TD, value_TD, every, every, 2, 0.0)
+    monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
+    monkeypatch.setattr(packing, "has_kernel", lambda device: True)
+    torch.testing.assert_close(attend(query_RD, key_TD, value_TD, every, every, 2, 0.0), expected_RD)
 
 
 def test_a_gpu_before_ampere_does_not_use_the_kernel(monkeypatch):

@@ -46,10 +46,11 @@ def test_result_and_progress_reach_the_caller(tmp_path):
     assert calls[-1] == (3, 3, "things", {"half": 1.0})
 
 
-def test_only_cuda_uses_tensorfloat_32():
+def test_only_cuda_uses_tensorfloat_32_and_only_on_request():
+    """Some images turn it on by a variable of the environment."""
     before = torch.get_float32_matmul_precision()
     try:
-        for tf32, device, precision in ((True, "cpu", "highest"), (False, "cuda", "highest"), (True, "cuda", "high")):
+        for tf32, device, precision in ((True, "cuda", "high"), (False, "cuda", "highest"), (True, "cpu", "highest")):
             set_precision(tf32, device)
             assert torch.get_float32_matmul_precision() == precision
     finally:
@@ -73,6 +74,16 @@ def test_a_finished_child_runs_its_exit_handlers_without_freeing_memory(tmp_path
 def test_two_ranks_communicate(tmp_path):
     result = launch("children:sums", {}, machine(ranks=2), silent, tmp_path)
     assert result == {"sum": [2.0, 1.0]}
+
+
+def test_a_free_rank_takes_the_next_item_and_the_first_rank_sends_numbers(tmp_path):
+    folder = tmp_path / "taken"
+    folder.mkdir()
+    result = launch("children:steered", {"folder": str(folder)}, machine(ranks=2), silent, tmp_path)
+    assert result == {"numbers": [14, 6 << 40], "rows": 15}
+    rank_of = dict(path.name.split("-") for path in folder.iterdir())
+    assert sorted(rank_of) == [*"012345"]
+    assert sorted(item for item, rank in rank_of.items() if rank == rank_of["0"]) == ["0"]
 
 
 def test_errors_of_a_child_are_raised_in_the_caller(tmp_path):

@@ -2,13 +2,14 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
 from machines import make_machine
 
 from pipeline.errors import InputError
-from pipeline.runtime import shards
+from pipeline.runtime import ranks, shards
 from pipeline.runtime.spans import shard_spans
 from pipeline.runtime.work import Job, Work, silent
 
@@ -123,14 +124,33 @@ def test_an_error_of_a_worker_is_raised_in_its_parent(tmp_path):
         build(tmp_path, [(1, 2)], bad, 1)
 
 
-def test_ranks_share_the_shards_that_were_missing_at_the_start(tmp_path, monkeypatch):
-    """Regardless of what other ranks have finished when a rank begins: their models load at different times."""
-    spans = shard_spans(24, 3)
+def test_a_free_rank_takes_the_shards_that_a_slow_one_leaves(tmp_path, monkeypatch):
+    """Each rank has the list of all shards that were missing when the job was cut: they begin at different times."""
+    counts: Counter[str] = Counter()
+
+    def counter(name):
+        def add(n):
+            counts[name] += n
+            return counts[name]
+
+        return add
+
+    monkeypatch.setattr(ranks, "counter", counter)
+    spans, progress, built = shard_spans(24, 3), [], []
     numbers = shards.missing(tmp_path, spans)
-    for place in (0, 1):
-        monkeypatch.setattr(shards, "_place", lambda device, place=place: (place, 2))
-        build(tmp_path, spans, rows, 1, device="cuda", numbers=numbers)
-    assert shards.missing(tmp_path, spans) == []
+
+    def fast(start, stop, tick):
+        built.append(start)
+        return rows(start, stop, tick)
+
+    def slow(start, stop, tick):
+        build(tmp_path, spans, fast, 1, device="cuda", numbers=numbers, progress=lambda *a: progress.append(a[:2]))
+        return rows(start, stop, tick)
+
+    build(tmp_path, spans, slow, 1, device="cuda", numbers=numbers, progress=lambda *a: progress.append(a[:2]))
+    assert built == [*range(3, 24, 3)]
+    assert progress == [(n, 24) for n in range(3, 25, 3)]
+    assert whole(tmp_path) == [*range(24)]
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY"])
