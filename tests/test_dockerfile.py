@@ -1,13 +1,18 @@
-"""The steps of the Dockerfile, without a container engine: they copy and run in a folder instead of /app."""
+"""The container files without a container engine: the Dockerfile's steps copy and run in a folder instead of /app."""
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
+from cyclopts import CycloptsError
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
@@ -74,3 +79,42 @@ def test_every_module_of_a_package_is_copied(app: Path, name: str) -> None:
 def test_other_files_that_the_project_reads_are_copied(app: Path) -> None:
     assert (app / "prefect.yaml").is_file()
     assert (app / "flows" / "recipes" / "base.yaml").is_file()
+
+
+def prefect_commands() -> list[list[str]]:
+    """The words of every command of Prefect in compose.yaml."""
+    services = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"]
+    lines = [shlex.join([*one.get("entrypoint", []), *one.get("command", [])]) for one in services.values()]
+    scripts = [shlex.split(line)[-1] if line.startswith("sh -c") else line for line in lines]
+    parts = [shlex.split(part.removeprefix("exec ")) for script in scripts for part in script.strip().split(" && ")]
+    return [words[1:] for words in parts if words[:1] == ["prefect"]]
+
+
+def parsed(words: list[str]) -> str:
+    """Returns the name of the function that Prefect would call. Raises CycloptsError for what it does not know."""
+    from prefect.cli._app import _app
+
+    own = [word for word in words if word != "--no-prompt"]  # which belongs to all commands
+    return _app.parse_args(own, exit_on_error=False, print_error=False)[0].__name__
+
+
+def test_the_containers_commands_are_known_to_prefect() -> None:
+    commands = prefect_commands()
+    assert [" ".join(words[:2]) for words in commands] == [
+        "server start",
+        "work-pool create",
+        "--no-prompt deploy",
+        "worker start",
+    ]
+    assert [parsed(words) for words in commands] == ["start", "create", "deploy", "start"]
+    with pytest.raises(CycloptsError):
+        parsed(["server", "start", "--hosts", "0.0.0.0"])
+
+
+def test_the_image_installs_a_torch_of_the_supported_range() -> None:
+    pinned = re.search(r"^torch==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    (supported,) = (one for one in map(Requirement, dependencies) if one.name == "torch")
+    assert pinned
+    assert pinned[1] in supported.specifier
+    assert "grep '^torch==' constraints.txt" in DOCKERFILE
