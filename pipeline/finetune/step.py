@@ -14,6 +14,7 @@ from pipeline.finetune.encoders import Towers
 from pipeline.modeling.biencoder import vectors
 from pipeline.modeling.inputs import Ids, pack
 from pipeline.modeling.packing import share
+from pipeline.modeling.precision import scaled
 from pipeline.runtime import ranks
 from pipeline.runtime.ranks import world
 from pipeline.runtime.work import Machine
@@ -71,7 +72,7 @@ def backward(
     vectors_RE = ranks.sum_over_ranks(vectors_RE).requires_grad_()
     value = loss(vectors_RE)
     weights = list(scorer.parameters()) if scorer else []
-    gradient_RE, *by_weight = torch.autograd.grad(value, [vectors_RE, *weights])
+    gradient_RE, *by_weight = torch.autograd.grad(scaled(value), [vectors_RE, *weights])
     for weight, gradient in zip(weights, by_weight, strict=True):
         if ranks.rank() == 0:
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)

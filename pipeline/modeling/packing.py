@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from pipeline.modeling.precision import low_precision
 from pipeline.runtime import ranks
 
 
@@ -121,7 +122,7 @@ def attend(
 
 def has_kernel(device: str) -> bool:
     """Whether the device has an attention kernel for sequences of any length: CUDA from Ampere on."""
-    return device == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
+    return low_precision(device) == torch.bfloat16
 
 
 def _by_kernel(

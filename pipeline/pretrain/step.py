@@ -16,7 +16,7 @@ from pipeline.modeling.bert import States, backbone
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.cross_entropy import contrastive
 from pipeline.modeling.packing import Batch, Chunk, has_kernel
-from pipeline.modeling.precision import autocast
+from pipeline.modeling.precision import autocast, scaled
 from pipeline.modeling.sentence_transformers_files import read_vector
 from pipeline.pretrain.objectives import Objective
 from pipeline.runtime import ranks
@@ -93,7 +93,7 @@ def update(
         surrogate = sum(parts, torch.zeros((), device=device))
         if pairs:  # the gradient of this term is that of `contrast`, by the chain rule
             surrogate = surrogate + (gradient_SE[chunk.row_B] * contrast.vectors(states.cls_BD)).sum()
-        surrogate.backward()
+        scaled(surrogate).backward()
         for name, part in zip(objective.names, parts, strict=True):
             totals[name] = totals[name] + part.detach()
     operations = sum(

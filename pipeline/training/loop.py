@@ -92,8 +92,8 @@ def train(
     """Trains `module` (already on `device`) for `steps` updates; resumes from the newest checkpoint if there is one.
 
     step(i) runs forward and backward of update i on this rank's share of the global batch, a pure function of
-    (seed, i), and leaves gradients whose sum over the ranks is the gradient of the global loss. It adds to the
-    gradients in place (never sets them to None), wraps its forward passes in `autocast(device)`, and returns loss
+    (seed, i), and leaves gradients whose sum over the ranks is the gradient of the global loss, `scaled`. It adds to
+    the gradients in place (never sets them to None), wraps its forward passes in `autocast(device)`, and returns loss
     parts whose sum over the ranks is the global figure. Three names are special: `tokens` gives tokens/s, `padding`
     (padded rows, in addition to the tokens) a share, `operations` (pipeline/training/flops.py) the utilisation.
     Dropout's random state is a function of (seed, i, rank); a step may seed it more finely with `seed_dropout`.
@@ -105,6 +105,7 @@ def train(
     """
     import torch
 
+    from pipeline.modeling.precision import LossScale, low_precision, use_loss_scale
     from pipeline.runtime import ranks
     from pipeline.runtime.checkpoints import restore, save_state
     from pipeline.training import flops
@@ -119,6 +120,9 @@ def train(
     adam = adamw(parameters, optimiser)
 
     first, history = restore(module, adam, checkpoints)
+    half = low_precision(device) == torch.float16
+    scale = LossScale(device, [row["skipped"] for row in history]) if half else None
+    use_loss_scale(scale)
     names: list[str] = []
     pending: list[torch.Tensor] = []
     bad_in_a_row = torch.zeros((), device=device)
@@ -140,9 +144,13 @@ def train(
         figures[: len(names)] = together(list(parts.values()), device)
         ranks.sum_over_ranks(buffer)
 
+        if scale is not None:
+            gradient.div_(scale.value)
         norm = gradient.norm()
         bad = 1.0 - torch.isfinite(norm + figures.sum()).float()
         bad_in_a_row = (bad_in_a_row + bad) * bad
+        if scale is not None:
+            scale.update(bad)
         gradient.mul_((optimiser.clip_norm / (norm + 1e-6)).clamp(max=1.0))
         adam.found_inf = bad  # type: ignore[attr-defined]  # if this is 1, the fused kernel changes nothing
         adam.step()

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pipeline.errors import InputError
+from pipeline.modeling.precision import scaled
 from pipeline.runtime import ranks
 from pipeline.training.loop import Optimiser, train
 
@@ -104,7 +105,7 @@ def regression(*, progress, device, steps, checkpoints, out, minutes=0.0, bad=()
         loss = (module(x_BD[mine]).squeeze(1) - x_BD[mine].sum(1)).square().sum() / 8
         if i in bad:
             loss = loss * how
-        loss.backward()
+        scaled(loss).backward()
         return {"loss": loss, "tokens": 48 / ranks.world()}
 
     optimiser = Optimiser(

@@ -11,6 +11,8 @@ from machines import make_machine
 from pydantic import ValidationError
 
 from pipeline.errors import InputError
+from pipeline.modeling import precision
+from pipeline.modeling.precision import LossScale
 from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.runtime.checkpoints import saved_state, saved_steps
 from pipeline.runtime.launch import launch, layout
@@ -110,6 +112,35 @@ def test_ten_bad_updates_in_a_row_stop_the_training(children, tmp_path):
 def test_a_training_without_a_good_update_is_refused(children, tmp_path):
     with pytest.raises(InputError, match=r"^optimiser.learning_rate: all 4 updates had an infinite"):
         run(children, tmp_path, steps=4, bad=range(4))
+
+
+def test_a_float16_training_scales_its_losses_by_powers_of_two(children, tmp_path, monkeypatch):
+    """So its weights are the same. A bad update halves the scale, and a resumed training has the same scale."""
+    scales = []
+
+    def stop(i):
+        scales.append(precision._scale.value.item())
+        if i == 7 and len(scales) == 8:
+            raise KeyboardInterrupt
+
+    _, weights = run(children, tmp_path / "plain", bad=(3, 6))
+    monkeypatch.setattr(precision, "low_precision", lambda device: torch.float16)
+    with pytest.raises(KeyboardInterrupt):
+        run(children, tmp_path / "scaled", bad=(3, 6), before=stop)
+    _, scaled_weights = run(children, tmp_path / "scaled", bad=(3, 6), before=stop)
+    assert scaled_weights == weights
+    assert scales == [2.0**16] * 4 + [2.0**15] * 3 + [2.0**14] * 6
+
+
+def test_the_scale_of_losses_grows_after_many_finite_updates(monkeypatch):
+    monkeypatch.setattr(LossScale, "GROWTH", 3)
+    scale, exponents = LossScale("cpu", []), []
+    skipped = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    for bad in skipped:
+        scale.update(torch.tensor(bad))
+        exponents.append(math.log2(scale.value.item()))
+    assert exponents == [15, 15, 15, 14, 14, 14, 15, 15, 15, 16, 15]
+    assert LossScale("cpu", skipped).value == scale.value
 
 
 def test_a_seed_beyond_the_range_of_torch_is_refused():
