@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -27,8 +27,11 @@ from pipeline.runtime import shards
 from pipeline.runtime.spans import Span, shard_spans
 from pipeline.runtime.work import Job, Metrics, Progress, Work
 
+if TYPE_CHECKING:
+    from pipeline.dense.exact_gpu import GpuVectors
+
 SHARD = {"cpu": 256, "cuda": 8192}
-"""Questions of a list file. Few on the CPU, so that all cores share them; a GPU receives the passages for each file.
+"""Questions of a list file. Few on the CPU, so that all cores share them; a GPU is faster with many.
 Independent of the number of processes: questions encoded in other batches differ in their last bits."""
 COMPARED = 1000  # questions whose exact lists are computed too, if the index is approximate
 
@@ -161,24 +164,35 @@ def _maker(
         _ = opened.faiss  # read before the forks, which then share its memory
     of_recall = [i for i, (_, query) in enumerate(questions) if query.split != "train" or settings.splits == ["train"]]
     compared = of_recall[:COMPARED] if opened.is_approximate else []
+    on_gpu = _on_gpu(opened, device)
 
     def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
         rows = question_rows(artifact, [row for row, _ in questions[start:stop]], form)
         questions_QD = encode_rows(model, rows, token_budget)
         depth = settings.train_depth if questions[start][1].split == "train" else settings.depth
         started_at = time.monotonic()
-        (found_QK, scores_QK), short = _top_k(questions_QD, opened, depth, settings.approximate, None, device)
+        (found_QK, scores_QK), short = _top_k(questions_QD, opened, depth, settings.approximate, None, on_gpu)
         lists = np.zeros(stop - start, _record(found_QK.shape[1]))
         lists["rows"], lists["scores"], lists["recall"] = found_QK, scores_QK, np.nan
         lists["seconds"][0], lists["short"][0] = time.monotonic() - started_at, short
         some = [i - start for i in compared if start <= i < stop]
         if some:
-            exact_QK, _ = exact_top_k(questions_QD[some], opened.vectors_ND, depth, opened.longest, device)
+            exact_QK, _ = exact_top_k(questions_QD[some], opened.vectors_ND, depth, opened.longest, on_gpu=on_gpu)
             lists["recall"][some] = recall(found_QK[some], exact_QK, (depth, 10))
         tick(stop - start)
         return lists
 
     return make
+
+
+def _on_gpu(index: Index, device: str) -> "GpuVectors | None":
+    """Returns the index's vectors on the GPU, if there is one: copied once for all questions."""
+    if device != "cuda":
+        return None
+    from pipeline.dense.exact_gpu import GpuVectors
+    from pipeline.training.memory import free_bytes
+
+    return GpuVectors(index.vectors_ND, device, free_bytes(device))
 
 
 def _record(k: int) -> np.dtype:
@@ -249,7 +263,7 @@ def top_k(
     `allowed_N`, bool: the passages to choose from. The list is then exact among them, or the filtered result of an
     approximate index if that is long enough. Raises InputError if the questions have another dimension.
     """
-    return _top_k(questions_QD, index, k, effort, allowed_N, "cpu")[0]
+    return _top_k(questions_QD, index, k, effort, allowed_N, None)[0]
 
 
 def _top_k(
@@ -258,7 +272,7 @@ def _top_k(
     k: int,
     effort: ApproximateConfig | None,
     allowed_N: np.ndarray | None,
-    device: str,
+    on_gpu: "GpuVectors | None",
 ) -> tuple[Found, int]:
     """Returns (rows and scores, number of questions whose approximate lists were too short)."""
     if allowed_N is not None and allowed_N.shape != (len(index.vectors_ND),):
@@ -266,7 +280,7 @@ def _top_k(
     if index.is_approximate and effort is not None:
         return approximate_top_k(questions_QD, index, k, effort, allowed_N)
     rows_A = None if allowed_N is None else np.flatnonzero(allowed_N)
-    return exact_top_k(questions_QD, index.vectors_ND, k, index.longest, device, rows_A), 0
+    return exact_top_k(questions_QD, index.vectors_ND, k, index.longest, rows_A, on_gpu=on_gpu), 0
 
 
 def check_model(index: Index, checkpoint: Path, known: Mapping[Path, str] = MappingProxyType({})) -> None:

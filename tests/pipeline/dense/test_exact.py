@@ -2,15 +2,16 @@
 
 import tracemalloc
 
-import faiss
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vectors import data, longest, reference
 
-from pipeline.dense import exact
+from pipeline.dense import exact_gpu
 from pipeline.dense.exact import exact_top_k
+from pipeline.dense.exact_gpu import GpuVectors
 from pipeline.dense.rescore import best_k, error_bound, rescore
 from pipeline.errors import InputError
 
@@ -107,49 +108,82 @@ def test_threads_do_not_change_a_byte():
         np.testing.assert_array_equal(other[1], results[0][1])
 
 
-def by_faiss(questions, block, width, device):
-    return faiss.knn(questions, block, width, metric=faiss.METRIC_INNER_PRODUCT)
+ROOM, NO_ROOM = 1 << 40, 0
+"""Free memory of a GPU."""
 
 
-@pytest.mark.parametrize("block", [0, 700, 11])
-@pytest.mark.parametrize("find", [exact._torch, by_faiss])
-def test_gpu_searches_find_the_same_lists(monkeypatch, find, block):
-    """Both GPU searches, run on the CPU."""
-    questions, vectors = data(seed=4)
-    monkeypatch.setattr(exact, "_gpu_memory", lambda: None)
-    monkeypatch.setattr(exact, "_torch", lambda q, p, width, device: find(q, p, width, "cpu"))
-    lists = exact_top_k(questions, vectors, 20, longest(vectors), "cuda", block=block)
-    expected = reference(questions, vectors, 20)
-    np.testing.assert_array_equal(lists[0], expected[0])
-    np.testing.assert_array_equal(lists[1], expected[1])
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    passages=st.integers(1, 900),
+    k=st.integers(1, 60),
+    free=st.sampled_from([ROOM, NO_ROOM]),
+    halves=st.booleans(),
+    grid=st.booleans(),
+    share=st.sampled_from([None, 0.0, 0.1, 1.0]),
+)
+def test_a_gpu_finds_the_same_lists_to_the_byte(seed, passages, k, free, halves, grid, share):
+    """Its products, on the CPU."""
+    questions, vectors = data(n=passages, q=12, dimension=5, seed=seed)
+    if grid:
+        questions, vectors = np.rint(questions), np.rint(vectors)
+    stored = vectors.astype(np.float16) if halves else vectors * np.float32(1 if grid else 1.0001)
+    rows_A = None if share is None else np.flatnonzero(np.random.default_rng(seed).random(passages) < share)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, numbers in {"SCORES": 12 * 1024, "LOADED": 5 * 70, "RESCORED": 5 * 60 * 4}.items():
+            patch.setattr(exact_gpu, name, numbers)
+        on_gpu = GpuVectors(stored, "cpu", free)
+        lists = exact_top_k(questions, stored, k, longest(stored), rows_A, on_gpu=on_gpu)
+    assert on_gpu.is_resident == (free == ROOM)
+    for one, expected in zip(lists, exact_top_k(questions, stored, k, longest(stored), rows_A), strict=True):
+        np.testing.assert_array_equal(one, expected)
 
 
-def test_faiss_on_a_gpu_gets_no_request_beyond_its_limit(monkeypatch):
-    widths = []
+def test_float32_vectors_that_were_float16_stay_float16_on_a_gpu():
+    _, halves = data(n=300, dimension=8)
+    vectors = halves * np.float32(1.0001)
+    sizes = {"float16": 2 * halves.size, "float32": 4 * halves.size}
+    for stored, name in ((halves, "float16"), (vectors, "float32")):
+        assert GpuVectors(stored, "cpu", 2 * sizes["float32"])._resident_ND.dtype == getattr(torch, name)
+        assert GpuVectors(stored, "cpu", 2 * sizes["float16"]).is_resident == (name == "float16")
 
-    def find(questions, block, width, device):
-        widths.append(width)
-        return by_faiss(questions, block, width, device)
 
-    monkeypatch.setattr(exact, "_gpu_memory", lambda: "a GPU")
-    monkeypatch.setattr(exact, "_faiss_on_gpu", find)
-    monkeypatch.setattr(exact, "_torch", lambda q, p, width, device: by_faiss(q, p, width, "cpu"))
-    questions, vectors = data(n=5000, q=3)
-    for k in (100, 3000):
-        rows, _ = exact_top_k(questions, vectors, k, longest(vectors), "cuda")
-        np.testing.assert_array_equal(rows, reference(questions, vectors, k)[0])
-    assert widths
-    assert max(widths) <= exact.MOST_FAISS
+def test_sums_near_the_middle_of_two_float32_numbers_are_those_of_the_processor(monkeypatch):
+    """Another order of a sum may round to the other neighbour. Here every GPU's sum is wrong, but within the bound."""
+    questions, vectors = data(n=2000, q=8, dimension=64)
+    expected = exact_top_k(questions, vectors, 50, longest(vectors))
+    summed = torch.bmm
+    again: list[int] = []
+
+    def other_order(one, two):
+        sums = summed(one, two)
+        rounded = sums.float()
+        above = torch.nextafter(rounded, torch.full_like(rounded, torch.inf)).double()
+        middle = (rounded.double() + above) / 2
+        nearest = (middle - sums).abs() < 1e-3 * (above - rounded.double())  # moved across the middle
+        return torch.where(nearest, middle + (middle - sums), sums)
+
+    def counted(questions_QD, rows_QC, vectors_ND):
+        again.append(rows_QC.size)
+        return rescore(questions_QD, rows_QC, vectors_ND)
+
+    monkeypatch.setattr(torch, "bmm", other_order)
+    monkeypatch.setattr(exact_gpu, "rescore", counted)
+    # A bound that covers the difference: as of vectors with more digits.
+    monkeypatch.setattr(exact_gpu, "_error", lambda *_: torch.full((8, 1), 1e-7, dtype=torch.float64))
+    on_gpu = GpuVectors(vectors, "cpu", ROOM)
+    for one, other in zip(exact_top_k(questions, vectors, 50, longest(vectors), on_gpu=on_gpu), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert 0 < sum(again) < 8 * 70 / 2
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("free", [ROOM, NO_ROOM])
 @pytest.mark.parametrize("k", [100, 3000])
-def test_a_gpu_finds_the_same_lists(k):
-    import torch
-
+def test_a_real_gpu_finds_the_same_lists(k, free):
     torch.set_float32_matmul_precision("high")  # its rounding errors would exceed the bound
     questions, vectors = data(n=50_000, q=300, dimension=128)
-    lists = exact_top_k(questions, vectors, k, longest(vectors), "cuda", block=7000)
+    lists = exact_top_k(questions, vectors, k, longest(vectors), on_gpu=GpuVectors(vectors, "cuda", free))
     assert torch.get_float32_matmul_precision() == "high"
     torch.set_float32_matmul_precision("highest")
     expected = exact_top_k(questions, vectors, k, longest(vectors))
@@ -203,10 +237,11 @@ def test_private_memory_does_not_grow_with_the_passages(tmp_path):
 SEARCH = """
 import re, sys, threading, time
 import numpy as np
-from pipeline.dense import exact
+from pipeline.dense import exact_gpu
 from pipeline.dense.exact import exact_top_k
+from pipeline.dense.exact_gpu import GpuVectors
 
-exact.COPIED["cpu"] = 1 << 20  # so that both collections have several blocks
+exact.COPIED = 1 << 20  # so that both collections have several blocks
 
 def anonymous():
     with open("/proc/self/status") as file:

@@ -87,11 +87,11 @@ def test_all_workers_search(world, built, work, inline, monkeypatch, tmp_path):
     plain, spread, both = work("plain", workers=1), work("spread", workers=2), Barrier(2)
     search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, built[1], plain)
 
-    def recorded(*arguments):
+    def recorded(*arguments, **named):
         if not (marker := tmp_path / str(os.getpid())).exists():
             marker.touch()
             both.wait(60)
-        return exact_top_k(*arguments)
+        return exact_top_k(*arguments, **named)
 
     monkeypatch.setattr("pipeline.dense.search.exact_top_k", recorded)
     search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, built[1], spread)
