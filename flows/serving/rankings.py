@@ -21,12 +21,14 @@ from pipeline.data.runs import ranked
 from pipeline.data.stored import rebuild_advice
 from pipeline.dense.approximate import ApproximateConfig
 from pipeline.dense.index_files import Index, open_index
-from pipeline.dense.search import check_model, top_k
+from pipeline.dense.search import check_model, copy_to_gpu, top_k
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Choice, fuse
 from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.runtime.launch import gpus
 
 if TYPE_CHECKING:  # torch is loaded while Java starts
+    from pipeline.dense.exact_gpu import GpuVectors
     from pipeline.dense.question_encoder import QuestionEncoder
 
 SPARE = 16
@@ -60,10 +62,12 @@ class DenseRetriever:
     effort: ApproximateConfig | None
     together: int
     """Questions per forward pass."""
+    on_gpu: "GpuVectors | None" = None
+    """The index's vectors on a GPU."""
 
     def top(self, questions_QD: np.ndarray, depth: int, mask: Mask) -> list[Ranking]:
         """The best min(depth, allowed passages) of each question."""
-        rows_QK, scores_QK = top_k(questions_QD, self.index, depth, self.effort, mask)
+        rows_QK, scores_QK = top_k(questions_QD, self.index, depth, self.effort, mask, self.on_gpu)
         return [Ranking(*ranking) for ranking in zip(rows_QK, scores_QK, strict=True)]
 
 
@@ -163,7 +167,10 @@ def open_dense(engine: Engine, passages: int, often: bool) -> DenseRetriever:
     check_model(index, checkpoint, known)  # last: for a damaged model the loader has a better message
     approximate = recipe["search"]["approximate"]
     effort = approximate and ApproximateConfig(**approximate)
-    return DenseRetriever(encoder, index, effort, TOGETHER if not often or encoder.is_steady() else 1)
+    together = TOGETHER if not often or encoder.is_steady() else 1
+    # For one question, copying the vectors takes longer than reading them.
+    on_gpu = copy_to_gpu(index) if often and not index.is_approximate and gpus() else None
+    return DenseRetriever(encoder, index, effort, together, on_gpu)
 
 
 def fuse_rankings(

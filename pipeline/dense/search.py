@@ -164,7 +164,7 @@ def _maker(
         _ = opened.faiss  # read before the forks, which then share its memory
     of_recall = [i for i, (_, query) in enumerate(questions) if query.split != "train" or settings.splits == ["train"]]
     compared = of_recall[:COMPARED] if opened.is_approximate else []
-    on_gpu = _on_gpu(opened, device)
+    on_gpu = copy_to_gpu(opened) if device == "cuda" and (compared or not opened.is_approximate) else None
 
     def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
         rows = question_rows(artifact, [row for row, _ in questions[start:stop]], form)
@@ -185,14 +185,12 @@ def _maker(
     return make
 
 
-def _on_gpu(index: Index, device: str) -> "GpuVectors | None":
-    """Returns the index's vectors on the GPU, if there is one: copied once for all questions."""
-    if device != "cuda":
-        return None
+def copy_to_gpu(index: Index) -> "GpuVectors":
+    """Returns the index's vectors for exact searches on this process's GPU: copied once for all questions."""
     from pipeline.dense.exact_gpu import GpuVectors
     from pipeline.training.memory import free_bytes
 
-    return GpuVectors(index.vectors_ND, device, free_bytes(device))
+    return GpuVectors(index.vectors_ND, "cuda", free_bytes("cuda"))
 
 
 def _record(k: int) -> np.dtype:
@@ -256,14 +254,16 @@ def top_k(
     k: int,
     effort: ApproximateConfig | None = None,
     allowed_N: np.ndarray | None = None,
+    on_gpu: "GpuVectors | None" = None,
 ) -> Found:
     """Returns rows (int64) and scores (float32) of the best passages, [questions, min(k, allowed)], best first.
 
     `effort`: settings of the search in an approximate index; None: search all vectors exactly.
     `allowed_N`, bool: the passages to choose from. The list is then exact among them, or the filtered result of an
-    approximate index if that is long enough. Raises InputError if the questions have another dimension.
+    approximate index if that is long enough. `on_gpu`: see `copy_to_gpu`. Raises InputError if the questions have
+    another dimension.
     """
-    return _top_k(questions_QD, index, k, effort, allowed_N, None)[0]
+    return _top_k(questions_QD, index, k, effort, allowed_N, on_gpu)[0]
 
 
 def _top_k(

@@ -9,12 +9,14 @@ from answering import make_store
 from fused import fuse_lists
 from searched import hits_of
 
+from flows.serving import rankings
 from flows.serving.ask import ask, best_passages, check_question
 from flows.serving.engine import By, newest_engine
 from flows.serving.question import Question, Session
 from flows.serving.session import open_session
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
+from pipeline.dense.exact_gpu import GpuVectors
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Choice
 
@@ -72,15 +74,15 @@ def run(corpus, tmp_path_factory) -> Iterator[Session]:
 def whole(run, corpus) -> dict[tuple[str, str], list[tuple[int, float]]]:
     """{(question, dense or bm25): its whole ranking as (row, score)}, by score, then row."""
     _, vectors_ND = corpus
-    rankings = {}
+    lists: dict[tuple[str, str], list[tuple[int, float]]] = {}
     with Searcher(run.bm25.artifact) as searcher:
         for text in QUESTIONS:
             exact = vectors_ND.astype(np.float64) @ vector(text).astype(np.float64)
             scores = {"dense": [*enumerate(exact.astype(np.float32).tolist())]}
             scores["bm25"] = [(int(passage_id[1:]), score) for passage_id, score in hits_of(searcher, text, 300)]
             for way, rows in scores.items():
-                rankings[text, way] = sorted(rows, key=lambda one: (-one[1], one[0]))
-    return rankings
+                lists[text, way] = sorted(rows, key=lambda one: (-one[1], one[0]))
+    return lists
 
 
 MASKS = {
@@ -99,6 +101,26 @@ def filters_by_name(monkeypatch) -> None:
         return MASKS[expression]
 
     monkeypatch.setattr(Where, "rows", rows)
+
+
+def test_a_server_on_a_gpu_gives_the_same_lists(run, monkeypatch) -> None:
+    """Its products, on the CPU."""
+    used = []
+
+    class Counted(GpuVectors):
+        def best(self, *arguments):
+            used.append(len(arguments[0]))
+            return super().best(*arguments)
+
+    monkeypatch.setattr("pipeline.dense.question_encoder.question_encoder", lambda *_: Encoder())
+    monkeypatch.setattr(rankings, "gpus", lambda: 1)
+    monkeypatch.setattr(rankings, "copy_to_gpu", lambda index: Counted(index.vectors_ND, "cpu", 1 << 40))
+    asked_QD = np.stack([vector(text) for text in QUESTIONS])
+    assert rankings.open_dense(run.engine, 300, often=False).on_gpu is None
+    for mask in (None, *MASKS.values()):
+        theirs = rankings.open_dense(run.engine, 300, often=True).top(asked_QD, DEPTH, mask)
+        np.testing.assert_equal(theirs, run.dense.top(asked_QD, DEPTH, mask))
+    assert set(used) == {len(QUESTIONS)}
 
 
 def expected(corpus, whole, text: str, by: By, where: str | None, k: int) -> list[tuple[str, float]]:

@@ -237,9 +237,8 @@ def test_private_memory_does_not_grow_with_the_passages(tmp_path):
 SEARCH = """
 import re, sys, threading, time
 import numpy as np
-from pipeline.dense import exact_gpu
+from pipeline.dense import exact
 from pipeline.dense.exact import exact_top_k
-from pipeline.dense.exact_gpu import GpuVectors
 
 exact.COPIED = 1 << 20  # so that both collections have several blocks
 
