@@ -83,18 +83,23 @@ def pack_pairs(model: CrossEncoder, rows: PairRows, row_B: np.ndarray, device: s
 
 
 def logits(model: CrossEncoder, packed: Packed) -> Tensor:
-    """Returns the scores of packed pairs, float32 [B]; the last layer runs only at the first tokens."""
+    """Returns the scores of packed pairs, float32 [B]; the last layer runs only at the first tokens.
+
+    What follows the last layer is computed in float32 on every device: bfloat16 logits have so few values that pairs
+    tie.
+    """
     with autocast(packed.ids_T.device.type):
         hidden_TD = embed(model, packed.ids_T, packed.position_T, packed.type_T)
         *layers, last = model.base_model.encoder.layer
         for layer in layers:
             hidden_TD = apply(layer, hidden_TD, packed.every, packed.every)
-        cls_B1D = apply(last, hidden_TD, packed.first, packed.every)[:, None]
-        if model.config.model_type == "bert":
-            logit_B1 = model.classifier(model.dropout(model.bert.pooler(cls_B1D)))
-        else:
-            logit_B1 = model.classifier(cls_B1D)
-    return logit_B1[:, 0].float()
+        cls_BD = apply(last, hidden_TD, packed.first, packed.every)
+    cls_B1D = cls_BD.float()[:, None]
+    if model.config.model_type == "bert":
+        logit_B1 = model.classifier(model.dropout(model.bert.pooler(cls_B1D)))
+    else:
+        logit_B1 = model.classifier(cls_B1D)
+    return logit_B1[:, 0]
 
 
 def score_rows(

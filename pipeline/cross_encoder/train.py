@@ -3,6 +3,7 @@
 Shapes: Q questions of a batch, N passages of each (the positive first), P = Q * N pairs, B pairs of a chunk.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 
 from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig, lengths
 from pipeline.cross_encoder.lengths import write_lengths
-from pipeline.cross_encoder.pairs import CrossEncoder, logits, pack_pairs, pair_rows, read_pair_form
+from pipeline.cross_encoder.pairs import CrossEncoder, PairRows, logits, pack_pairs, pair_rows, read_pair_form
 from pipeline.finetune import examples
 from pipeline.finetune.pools import load_pools
 from pipeline.finetune.step import Piece, backward, rank_pieces
@@ -58,31 +59,7 @@ def train_cross_encoder(
         batch = examples.draw_batch(all_pools, epoch, indices, draw)
         query_P = batch.queries_Q.repeat(batch.passages_QN.shape[1])
         rows = pair_rows(data, query_P, batch.passages_QN.ravel(), form)
-        length_P = np.array([len(row) for row in rows.ids])
-        own_pieces = rank_pieces(
-            length_P, 0, True, machine_settings.gradient_cache_chunk, machine_settings.token_budget
-        )
-        of_rank = [int(length_P[piece.row_B].sum()) for piece in own_pieces]
-        keep = keeps(
-            model.config, len(own_pieces), sum(of_rank), int(length_P.max()), machine_settings.gradient_cache, device
-        )
-        operations = 0.0
-
-        def score(piece: Piece) -> Tensor:
-            nonlocal operations
-            # The piece seeds dropout, so that neither the ranks nor a second pass change it.
-            loop.seed_dropout(settings.seed, i, piece.number)
-            packed = pack_pairs(model, rows, piece.row_B, device)
-            if torch.is_grad_enabled():
-                operations += flops.BACKWARD * flops.encoder(model.config, packed.first, packed.every)
-            return logits(model, packed)[:, None]
-
-        def loss(logit_P1: Tensor) -> Tensor:
-            return of_group(logit_P1.view(batch.passages_QN.shape))
-
-        # A logit is a vector of one dimension: each rank computes its own, and gets those of the full batch.
-        value = backward(score, own_pieces, (len(rows.ids), 1), loss, keep, device)
-        return {"loss": value / world(), "tokens": float(sum(of_rank)), "operations": operations}
+        return update(model, rows, batch.passages_QN.shape, of_group, machine_settings, (settings.seed, i), device)
 
     history = loop.train(
         model,
@@ -99,6 +76,41 @@ def train_cross_encoder(
         save_classifier(Path(out), model, Path(start), history)
         write_lengths(lengths(settings), Path(out))
     return loop.history_metrics(history)
+
+
+def update(
+    model: CrossEncoder,
+    rows: PairRows,
+    shape: tuple[int, int],
+    of_group: Callable[[Tensor], Tensor],
+    machine: Machine,
+    key: tuple[int, int],
+    device: str,
+) -> dict[str, Any]:
+    """Forward and backward of one update on this rank's chunks of the pairs `rows`.
+
+    `shape`: (Q, N); the pairs of a question follow each other, its positive first. `of_group`: the loss of the logits
+    [Q, N]. `key` and the piece's number key dropout, so that neither the ranks nor a second pass change it.
+    """
+    length_P = np.array([len(row) for row in rows.ids])
+    own_pieces = rank_pieces(length_P, 0, True, machine.gradient_cache_chunk, machine.token_budget)
+    tokens = sum(int(length_P[piece.row_B].sum()) for piece in own_pieces)
+    keep = keeps(model.config, len(own_pieces), tokens, int(length_P.max()), machine.gradient_cache, device)
+    operations = 0.0
+
+    def score(piece: Piece) -> Tensor:
+        nonlocal operations
+        loop.seed_dropout(*key, piece.number)
+        packed = pack_pairs(model, rows, piece.row_B, device)
+        if torch.is_grad_enabled():
+            operations += flops.BACKWARD * flops.encoder(model.config, packed.first, packed.every)
+        return logits(model, packed)[:, None]
+
+    # A logit is a vector of one dimension: each rank computes its own, and gets those of the full batch.
+    value = backward(
+        score, own_pieces, (len(rows.ids), 1), lambda logit_P1: of_group(logit_P1.view(shape)), keep, device
+    )
+    return {"loss": value / world(), "tokens": float(tokens), "operations": operations}
 
 
 def take(*, progress: Progress, device: str, config: dict[str, Any], start: str, out: str) -> Metrics:

@@ -16,6 +16,7 @@ from pipeline.modeling.biencoder import Encoder, check_fits, encode_rows, load_e
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import Ids
+from pipeline.modeling.packing import to_device, upload
 from pipeline.modeling.sentence_transformers_files import Vector
 from pipeline.runtime.ranks import rank, sum_over_ranks, world
 from pipeline.tokenization.token_files import Tokens
@@ -76,7 +77,7 @@ def encode_all(encoder: Encoder, ids: Ids, budget: int) -> Tensor:
     encoder.model.eval()
     vectors = encode_rows(encoder, [ids[i] for i in mine.tolist()], budget)
     encoder.model.train()
-    vector_NE[torch.from_numpy(mine).to(encoder.device)] = torch.from_numpy(vectors).to(encoder.device)
+    vector_NE[to_device(mine, encoder.device.type)] = upload(vectors, encoder.device.type)
     return sum_over_ranks(vector_NE)
 
 

@@ -26,8 +26,7 @@ def soft_labels(
     """
     log_QP = _scores(questions_QE, passages_PE, excluded_QP, temperature).log_softmax(1)
     questions, own = target_QN.shape
-    log_QQN = log_QP.view(questions, questions, own)
-    log_QN = log_QQN[torch.arange(questions), torch.arange(questions)]
+    log_QN = log_QP.view(questions, questions, own).diagonal().T
     return -torch.where(target_QN > 0, target_QN * log_QN, 0.0).sum(1).mean()
 
 

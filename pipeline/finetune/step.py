@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pipeline.finetune.encoders import Towers
 from pipeline.modeling.biencoder import vectors
 from pipeline.modeling.inputs import Ids, pack
-from pipeline.modeling.packing import share
+from pipeline.modeling.packing import share, to_device
 from pipeline.modeling.precision import scaled
 from pipeline.runtime import ranks
 from pipeline.runtime.ranks import world
@@ -65,8 +65,9 @@ def backward(
     with torch.set_grad_enabled(keep):
         parts = [encode(piece) for piece in own_pieces]
     vectors_RE = torch.zeros(shape, device=device)
-    for piece, part in zip(own_pieces, parts, strict=True):
-        vectors_RE[torch.from_numpy(piece.row_B).to(device)] = part.detach()
+    rows = [to_device(piece.row_B, device) for piece in own_pieces]
+    for row_B, part in zip(rows, parts, strict=True):
+        vectors_RE[row_B] = part.detach()
     # Each rank fills its own rows, so the sum has all rows. Every rank computes the full loss, because its vectors
     # are also compared with the other ranks' questions.
     vectors_RE = ranks.sum_over_ranks(vectors_RE).requires_grad_()
@@ -76,9 +77,9 @@ def backward(
     for weight, gradient in zip(weights, by_weight, strict=True):
         if ranks.rank() == 0:
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
-    for piece, part in zip(own_pieces, parts, strict=True):
+    for piece, row_B, part in zip(own_pieces, rows, parts, strict=True):
         vectors = part if keep else encode(piece)
-        vectors.backward(gradient_RE[torch.from_numpy(piece.row_B).to(device)])
+        vectors.backward(gradient_RE[row_B])
     return value.detach()
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from torch import Tensor, nn
 
 from pipeline.data.parquet import write_parquet
@@ -25,6 +24,7 @@ from pipeline.finetune.validation import Candidates
 from pipeline.finetune.validator import Validator
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import passage_rows, question_rows, read_form, unread
+from pipeline.modeling.packing import upload
 from pipeline.runtime.ranks import rank
 from pipeline.runtime.work import Machine, Metrics, Progress
 from pipeline.tokenization.token_files import Tokens
@@ -115,11 +115,11 @@ def loss_of(
 ) -> Callable[[Tensor], Tensor]:
     """Returns the loss of a batch as a function of its vectors [R, E]."""
     questions = len(batch.queries_Q)
-    excluded_QP = torch.from_numpy(exclusions(batch, config)).to(device)
+    excluded_QP = upload(exclusions(batch, config), device)
     target_QN = None
     if scores:
         soft_QN = targets(scores, batch.queries_Q, batch.passages_QN, config.teacher_temperature)
-        target_QN = torch.from_numpy(soft_QN).to(device)
+        target_QN = upload(soft_QN, device)
 
     def loss(vectors_RE: Tensor) -> Tensor:
         both = vectors_RE[:questions], vectors_RE[questions:]

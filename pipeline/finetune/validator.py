@@ -12,6 +12,7 @@ from pipeline.finetune.encoders import Towers, encode_all
 from pipeline.finetune.losses import pair_scores
 from pipeline.finetune.validation import Candidates, reciprocal_rank
 from pipeline.modeling.inputs import Form, passage_rows, question_rows
+from pipeline.modeling.packing import to_device
 from pipeline.runtime import ranks
 from pipeline.tokenization.token_files import Tokens
 from pipeline.training.best_weights import BestWeights, Row
@@ -63,7 +64,7 @@ class Validator:
         scores = []
         with torch.inference_mode():
             for question_E, place_C in zip(questions_VE, self._place_VC, strict=True):
-                own_CE = passages_PE[torch.from_numpy(place_C).to(passages_PE.device)]
+                own_CE = passages_PE[to_device(place_C, passages_PE.device.type)]
                 if self._towers.scorer is not None:
                     scores.append(pair_scores(question_E[None], own_CE, self._towers.scorer)[0])
                 else:

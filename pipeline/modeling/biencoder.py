@@ -55,7 +55,10 @@ class Encoder:
 
 
 def vectors(encoder: Encoder, packed: Packed) -> Tensor:
-    """Returns vectors of packed rows, float32 [B, E]; with CLS pooling the last layer runs only at the first tokens."""
+    """Returns vectors of packed rows, float32 [B, E]; with CLS pooling the last layer runs only at the first tokens.
+
+    The projection is computed in float32 on every device.
+    """
     with autocast(encoder.device.type):
         hidden_TD = embed(encoder.model, packed.ids_T, packed.position_T)
         *layers, last = encoder.model.encoder.layer
@@ -65,8 +68,9 @@ def vectors(encoder: Encoder, packed: Packed) -> Tensor:
             pooled_BD = apply(last, hidden_TD, packed.first, packed.every)
         else:
             pooled_BD = mean(apply(last, hidden_TD, packed.every, packed.every), packed.every.edges)
-        vector_BE = encoder.projection(pooled_BD) if encoder.projection else pooled_BD
-    return F.normalize(vector_BE.float(), dim=1) if encoder.normalise else vector_BE.float()
+    pooled_BD = pooled_BD.float()
+    vector_BE = encoder.projection(pooled_BD) if encoder.projection else pooled_BD
+    return F.normalize(vector_BE, dim=1) if encoder.normalise else vector_BE
 
 
 def mean(hidden_TD: Tensor, edges: Tensor) -> Tensor:

@@ -36,9 +36,9 @@ class Rows(NamedTuple):
     groups: tuple[tuple[int, int], ...]
     """(sequences, padded rows of each) of every group of sequences of equal length."""
     pad_P: Tensor | None
-    """The row that each padded row copies; None without padding."""
+    """The row that each padded row copies; None without padding, and where a kernel needs none (`has_kernel`)."""
     real_R: Tensor | None
-    """Each row's place among the padded rows; None without padding."""
+    """Each row's place among the padded rows; None as `pad_P`."""
 
     @property
     def padding(self) -> int:
@@ -54,7 +54,7 @@ def packed_rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | No
     width_B = longest_G.repeat(sequences_G)
     edges = np.concatenate([[0], count_B.cumsum()])
     pad_P = real_R = None
-    if (width_B > count_B).any():
+    if (width_B > count_B).any() and not has_kernel(device):
         padded_B = width_B.cumsum() - width_B
         column_P = np.arange(width_B.sum()) - padded_B.repeat(width_B)
         # A sequence without a row copies its neighbour's; its attention is computed but unused.
@@ -77,7 +77,12 @@ def packed_rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | No
 
 def to_device(array: np.ndarray, device: str) -> Tensor:
     """Copies the array to an int64 tensor; the host does not wait for the copy."""
-    tensor = torch.from_numpy(array.astype(np.int64, copy=False))
+    return upload(array.astype(np.int64, copy=False), device)
+
+
+def upload(array: np.ndarray, device: str) -> Tensor:
+    """Copies the array to a tensor of its type; the host does not wait for the copy."""
+    tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device == "cuda" else tensor
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pipeline.modeling.bert import States, backbone
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.cross_entropy import contrastive
-from pipeline.modeling.packing import Batch, Chunk, has_kernel
+from pipeline.modeling.packing import Batch, Chunk
 from pipeline.modeling.precision import autocast, scaled
 from pipeline.modeling.sentence_transformers_files import read_vector
 from pipeline.pretrain.objectives import Objective
@@ -101,8 +101,7 @@ def update(
         for chunk in batch.chunks
     )
     tokens = sum(chunk.every.size for chunk in batch.chunks)
-    pads = objective.reads_masked and not has_kernel(device)
-    padding = sum(chunk.masked.padding for chunk in batch.chunks) if pads else 0
+    padding = sum(chunk.masked.padding for chunk in batch.chunks) if objective.reads_masked else 0
     return totals | {"tokens": tokens, "padding": padding, "operations": flops.BACKWARD * operations}
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pipeline.evaluate.bootstrap import rounded
+from pipeline.modeling.packing import to_device, upload
 from pipeline.runtime.work import Metrics
 from pipeline.sentences.measures import correlations
 from pipeline.sentences.readers import TEXTS
@@ -51,10 +52,10 @@ def loss_of(
 ) -> Callable[[Tensor], Tensor]:
     """Returns the loss of a batch as a function of its vectors [R, E]."""
     if kind == "scored":
-        score_Q = torch.tensor(batch["score"].to_pylist(), device=device)
+        score_Q = upload(batch["score"].to_numpy().astype(np.float32), device)
         return lambda vectors_RE: cosine_loss(vectors_RE, score_Q)
     if classifier is not None:
-        label_Q = torch.tensor(batch["label"].to_pylist(), device=device)
+        label_Q = to_device(batch["label"].to_numpy(), device)
         return lambda vectors_RE: label_loss(vectors_RE, label_Q, classifier)
     return lambda vectors_RE: triplet_loss(vectors_RE, margin)
 

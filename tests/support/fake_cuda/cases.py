@@ -1,0 +1,328 @@
+"""What runs on the fake device: every step function, encoding, scoring, search, attention analysis and the loop.
+
+All models are BERT base (12 layers of 768 dimensions, 30,522 tokens), but that of the training loop, whose work does
+not depend on the model: it has one layer. Chunks have about 3,000 tokens: a fake kernel takes the same time at any
+size.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import safetensors.torch
+import torch
+import updates
+from machines import make_machine
+from small import OPTIMISER
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from fake_cuda.recorder import Recorder
+from pipeline.cross_encoder.pairs import PairRows, score_rows
+from pipeline.dense import exact
+from pipeline.evaluate.attention_entropy import entropy_rows
+from pipeline.finetune.encoders import Towers
+from pipeline.modeling.bert import backbone
+from pipeline.modeling.biencoder import Encoder, encode_rows, vectors
+from pipeline.modeling.inputs import pack
+from pipeline.modeling.precision import autocast
+from pipeline.runtime.work import silent
+from pipeline.sentences.kinds import LABELS
+from pipeline.training import loop
+
+Outcome = dict[str, Any]
+Case = Callable[[Recorder], Outcome]
+"""Runs something within the recorder; returns what the recorder does not know."""
+
+BUDGET = 3000
+ARCHITECTURES = ("bert", "roberta")
+ONE_LAYER = {**updates.BASE, "num_hidden_layers": 1}
+
+
+def on_device(build: Callable[[], Any]) -> Any:
+    with torch.device("cuda"):
+        return build()
+
+
+@cache
+def language_model(architecture: str, head_layers: int, dropout: float = 0.1) -> Any:
+    module = on_device(partial(updates.language_model, architecture, updates.BASE, dropout, head_layers))
+    return updates.with_gradients(module)
+
+
+@cache
+def encoder(architecture: str, number: int = 0) -> Encoder:
+    """`number`: distinguishes the two encoders of an untied model."""
+    one = on_device(partial(updates.encoder, architecture, updates.BASE, 0.1))
+    updates.with_gradients(one.model)
+    return one
+
+
+@cache
+def linear(inputs: int, outputs: int, bias: bool = False) -> Any:
+    return updates.with_gradients(on_device(partial(torch.nn.Linear, inputs, outputs, bias=bias)))
+
+
+@cache
+def classifier(architecture: str) -> Any:
+    return updates.with_gradients(on_device(partial(updates.classifier, architecture, updates.BASE, 0.1)))
+
+
+def machine(graphs: str = "auto", budget: int = BUDGET, chunk: int | None = None) -> Any:
+    return make_machine(device="cuda", token_budget=budget, gradient_cache=graphs, gradient_cache_chunk=chunk)
+
+
+def pretraining(architecture: str, name: str, graphs: str = "never", dropout: float = 0.1, sequences: int = 64) -> Case:
+    head_layers = {"mlm": 0, "retromae": 1, "ict": 0}.get(name, 2)
+
+    def case(recorder: Recorder) -> Outcome:
+        module = language_model(architecture, head_layers, dropout)
+        if name == "ict":
+            module = torch.nn.ModuleDict({**module, "projection": linear(768, 128)})
+        recorder.hold(module)
+        with recorder:
+            parts = updates.pretraining_update(module, name, machine(graphs), "cuda", sequences)
+            loop.together([*parts.values()], "cuda")
+        return {"chunks": parts["chunks"], "tokens": parts["tokens"]}
+
+    return case
+
+
+def finetuning(
+    architecture: str,
+    loss: str = "contrastive",
+    questions: int = 8,
+    own: int = 8,
+    tied: bool = True,
+    pooling: str = "cls",
+    normalise: bool = False,
+    projection: int | None = None,
+    **settings: Any,
+) -> Case:
+    def case(recorder: Recorder) -> Outcome:
+        projected = linear(768, projection) if projection else None
+        first, second = (
+            Encoder(encoder(architecture, number).model, pooling, normalise, projected)
+            for number in (0, 0 if tied else 1)
+        )
+        scorer = linear(2 * 768, 1, bias=True) if loss == "learning_to_rank" else None
+        towers = Towers((first, first if tied else second), scorer)
+        recorder.hold(towers.trained)
+        if projected:
+            recorder.watch("projection", projected.weight)
+        with recorder:
+            parts = updates.finetuning_update(towers, loss, machine(**settings), "cuda", questions, own)
+            loop.together([*parts.values()], "cuda")
+        return {"tokens": parts["tokens"]}
+
+    return case
+
+
+def cross_encoding(architecture: str, loss: str, graphs: str = "never") -> Case:
+    def case(recorder: Recorder) -> Outcome:
+        model = classifier(architecture)
+        watch_head(recorder, model)
+        with recorder:
+            parts = updates.cross_encoder_update(model, loss, machine(graphs), "cuda", 8, 8)
+            loop.together([*parts.values()], "cuda")
+        return {"tokens": parts["tokens"]}
+
+    return case
+
+
+def watch_head(recorder: Recorder, model: Any) -> None:
+    """Watches the two products of a cross-encoder after its last layer."""
+    if model.config.model_type == "bert":
+        recorder.watch("pooler", model.bert.pooler.dense.weight)
+        recorder.watch("classifier", model.classifier.weight)
+    else:
+        recorder.watch("pooler", model.classifier.dense.weight)
+        recorder.watch("classifier", model.classifier.out_proj.weight)
+
+
+def sentences(architecture: str, kind: str) -> Case:
+    def case(recorder: Recorder) -> Outcome:
+        one = encoder(architecture)
+        towers = Towers((one, one), linear(3 * 768, LABELS, bias=True) if kind == "labelled" else None)
+        with recorder:
+            parts = updates.sentences_update(towers, kind, machine(), "cuda", 40)
+            loop.together([*parts.values()], "cuda")
+        return {"tokens": parts["tokens"]}
+
+    return case
+
+
+@contextmanager
+def in_use(*modules: torch.nn.Module) -> Iterator[None]:
+    """Without dropout."""
+    for module in modules:
+        module.eval()
+    yield
+    for module in modules:
+        module.train()
+
+
+def encoding(architecture: str, pooling: str, projection: int | None = None) -> Case:
+    def case(recorder: Recorder) -> Outcome:
+        projected = linear(768, projection) if projection else None
+        one = Encoder(encoder(architecture).model, pooling, False, projected)
+        if projected:
+            recorder.watch("projection", projected.weight)
+        ids = updates.rows(64, 40, 128, updates.BASE["vocab_size"])
+        with in_use(one.model), recorder:
+            shape = encode_rows(one, ids, BUDGET).shape
+        return {"shape": shape, "chunks": 2}
+
+    return case
+
+
+def scoring(architecture: str) -> Case:
+    def case(recorder: Recorder) -> Outcome:
+        model = classifier(architecture)
+        watch_head(recorder, model)
+        ids = updates.rows(64, 40, 128, updates.BASE["vocab_size"])
+        with in_use(model), recorder:
+            shape = score_rows(model, PairRows(ids, np.full(64, 6)), BUDGET).shape
+        return {"shape": shape}
+
+    return case
+
+
+def search(recorder: Recorder) -> Outcome:
+    rng = np.random.default_rng(0)
+    questions_QD, passages_BD = (rng.standard_normal((number, 768)).astype(np.float32) for number in (32, 5000))
+    with recorder:
+        scores, places = exact._torch(questions_QD, passages_BD, 100, "cuda")
+    return {"shape": scores.shape, "places": places.shape}
+
+
+def attention(architecture: str) -> Case:
+    def case(recorder: Recorder) -> Outcome:
+        model = encoder(architecture).model
+        ids = sorted(updates.rows(12, 40, 60, updates.BASE["vocab_size"]), key=len)
+        with in_use(model), recorder:
+            shape = entropy_rows(model, ids, BUDGET, lambda rows: None).shape
+        return {"shape": shape}
+
+    return case
+
+
+@cache
+def one_layer(architecture: str) -> Any:
+    return on_device(partial(updates.language_model, architecture, ONE_LAYER, 0.1, 0))
+
+
+def train(recorder: Recorder, architecture: str, steps: int, folder: Path, minutes: float) -> list[dict[str, float]]:
+    """Trains for `steps` updates; the loss of the second one is infinite."""
+    module = one_layer(architecture)
+
+    def step(i: int) -> dict[str, Any]:
+        parts = updates.pretraining_update(module, "mlm", machine(), "cuda", 8, skip_from=0)
+        return parts | ({"mlm": float("inf")} if i == 1 else {})
+
+    with recorder:
+        return loop.train(module, step, steps, loop.Optimiser(**OPTIMISER), 1, folder, minutes, silent, "cuda")
+
+
+def training_loop(architecture: str) -> Case:
+    def case(recorder: Recorder) -> Outcome:
+        with tempfile.TemporaryDirectory() as folder:
+            return {"updates": len(train(recorder, architecture, 43, Path(folder), 60))}
+
+    return case
+
+
+def resuming(recorder: Recorder) -> Outcome:
+    """Two checkpoints, after each of the first two of three updates; then a second training from the newer one."""
+
+    def load_file(path: Path) -> dict[str, torch.Tensor]:
+        with unset_fake_temporarily():
+            return own(path)
+
+    own = safetensors.torch.load_file
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(safetensors.torch, "load_file", load_file):
+        first = train(recorder, "bert", 3, Path(folder), 0)
+        saved = sorted(path.name for path in Path(folder).iterdir())
+        second = train(recorder, "bert", 5, Path(folder), 60)
+    return {"updates": len(first), "saved": saved, "resumed_updates": len(second)}
+
+
+def pretraining_graph(recorder: Recorder) -> Outcome:
+    """Bytes per token of the graph that coCondenser keeps of a chunk: the difference of a large and a small chunk."""
+    module: Any = language_model("bert", 2)
+    kept = []
+    for sequences in (16, 48):
+        batch = updates.pretraining_batch(module, machine(budget=100_000), "cuda", sequences)
+        with recorder:
+            before = recorder.live
+            with autocast("cuda"):
+                states = backbone(module["lm"], batch.chunks[0], 6, lambda *key: None)
+            kept.append((recorder.live - before, batch.tokens))
+        del states
+    return {"bytes_per_token": per_token(kept)}
+
+
+def finetuning_graph(recorder: Recorder) -> Outcome:
+    """As `pretraining_graph`, for the vectors of a bi-encoder."""
+    kept = []
+    for number in (16, 48):
+        ids = sorted(updates.rows(number, 40, 128, updates.BASE["vocab_size"]), key=len)
+        packed = pack(ids, "cuda")
+        with recorder:
+            before = recorder.live
+            encoded = vectors(encoder("bert"), packed)
+            kept.append((recorder.live - before, packed.every.size))
+        del encoded
+    return {"bytes_per_token": per_token(kept)}
+
+
+def per_token(kept: list[tuple[int, int]]) -> float:
+    """Returns the slope of (bytes, tokens) of two chunks: without what each chunk has once, such as cast weights."""
+    (small, few), (large, many) = kept
+    return (large - small) / (many - few)
+
+
+def all_cases() -> dict[str, Case]:
+    """Returns the cases by name: the work, its variant, the architecture."""
+    cases: dict[str, Case] = {}
+    for architecture in ARCHITECTURES:
+        for name in ("condenser", "mlm", "retromae"):
+            cases[f"pretraining {name} {architecture}"] = pretraining(architecture, name)
+        cases[f"pretraining cocondenser graphs {architecture}"] = pretraining(architecture, "cocondenser")
+        cases[f"pretraining cocondenser cache {architecture}"] = pretraining(architecture, "cocondenser", "always")
+        cases[f"pretraining ict {architecture}"] = pretraining(architecture, "ict", "always")
+        cases[f"finetuning contrastive {architecture}"] = finetuning(architecture)
+        cases[f"finetuning mean projection {architecture}"] = finetuning(architecture, pooling="mean", projection=256)
+        for loss in ("listwise", "pointwise"):
+            cases[f"cross-encoder {loss} {architecture}"] = cross_encoding(architecture, loss)
+        cases[f"encoding cls {architecture}"] = encoding(architecture, "cls")
+        cases[f"encoding mean projection {architecture}"] = encoding(architecture, "mean", 256)
+        cases[f"scoring {architecture}"] = scoring(architecture)
+        cases[f"attention {architecture}"] = attention(architecture)
+        cases[f"loop {architecture}"] = training_loop(architecture)
+    # From here on the code does not depend on the architecture.
+    for graphs in ("never", "always"):
+        name = f"pretraining cocondenser {'graphs' if graphs == 'never' else 'cache'} without dropout bert"
+        cases[name] = pretraining("bert", "cocondenser", graphs, dropout=0.0)
+    cases["pretraining contrastive only bert"] = pretraining("bert", "contrastive_only", "always")
+    cases["finetuning soft labels bert"] = finetuning("bert", "soft_labels")
+    cases["finetuning learning to rank bert"] = finetuning("bert", "learning_to_rank")
+    cases["finetuning untied bert"] = finetuning("bert", questions=32, own=2, tied=False)
+    cases["finetuning normalised bert"] = finetuning("bert", normalise=True)
+    cases["finetuning cache bert"] = finetuning("bert", graphs="always")
+    cases["finetuning untied cache chunks bert"] = finetuning("bert", tied=False, graphs="always", chunk=24)
+    cases["cross-encoder cache bert"] = cross_encoding("bert", "listwise", "always")
+    for kind in ("scored", "labelled", "triplets"):
+        cases[f"sentences {kind} bert"] = sentences("bert", kind)
+    cases["search"] = search
+    cases["loop resumed bert"] = resuming
+    cases["graph of pretraining bert"] = pretraining_graph
+    cases["graph of finetuning bert"] = finetuning_graph
+    return cases
+
+
+CASES = all_cases()

@@ -1,0 +1,220 @@
+"""Records what a GPU would do: kernels, waits of the host, mixes of devices, and the bytes of live tensors.
+
+Shapes of fake tensors are real, and so are their types and devices; they have no values.
+"""
+
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+ROOT = Path(__file__).parents[3]
+CODE = tuple(f"{ROOT / name}/" for name in ("pipeline", "benchmarks"))
+"""Where the code is whose lines are named."""
+NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "is_same_size"}
+"""Operations that allocate memory and do not write it."""
+PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot"}
+SIZES_FROM_VALUES = {"nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "repeat_interleave", "bincount"}
+"""Operations whose output's size depends on values: the host waits for it."""
+ROUND = 512
+"""CUDA's allocator rounds the bytes of a tensor up to a multiple of this."""
+
+
+class Place(NamedTuple):
+    """An operation of the project's code."""
+
+    what: str
+    file: str
+    """Relative to the project's root; `?` outside the project."""
+    function: str
+    line: int
+
+
+class Recorder(TorchDispatchMode):
+    """Records all operations that run within it. It can be entered several times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels: Counter[str] = Counter()
+        """By operation."""
+        self.waits: Counter[Place] = Counter()
+        """Blocking copies between host and device, and values that the host reads."""
+        self.copies: Counter[str] = Counter()
+        """Copies between host and device for which the host does not wait, by direction."""
+        self.mixes: Counter[Place] = Counter()
+        """Operations on tensors of the host (but single numbers) and of the device together."""
+        self.products: dict[str, set[str]] = {}
+        """Name of a watched weight -> types of the operands of the products that read it."""
+        self.live = 0
+        """Bytes of the device's tensors, each memory counted once."""
+        self.peak = 0
+        self._sizes: dict[int, int] = {}
+        self._watched: dict[int, str] = {}
+
+    def hold(self, module: torch.nn.Module) -> None:
+        """Counts parameters and gradients that exist already."""
+        for parameter in module.parameters():
+            self._count(parameter)
+            if parameter.grad is not None:
+                self._count(parameter.grad)
+
+    def watch(self, name: str, weight: Tensor) -> None:
+        """Records the products that read the memory of `weight`; a cast copy is another memory."""
+        self._watched[_memory(weight)] = name
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace == "prim":  # queries such as the device of a tensor
+            return func(*args, **kwargs)
+        if func._can_decompose():  # in inference mode composite operations arrive undivided
+            with self:
+                return func.decompose(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        inputs = _tensors((args, kwargs))
+        on_device = [x for x in inputs if x.is_cuda]
+        if name == "_local_scalar_dense" and on_device:
+            self.waits[_place("reads a value")] += 1
+            return 0.0 if on_device[0].dtype.is_floating_point else 0
+        if name in SIZES_FROM_VALUES and on_device:
+            self.waits[_place(f"{name}: the size depends on values")] += 1
+        out = func(*args, **kwargs)
+        outputs = [x for x in _tensors(out) if x.is_cuda]
+        for x in outputs:
+            self._count(x)
+        if name in ("_to_copy", "copy_"):
+            source, target = (inputs[0], _tensors(out)[0]) if name == "_to_copy" else (inputs[1], inputs[0])
+            if source.device.type != target.device.type:
+                self._copied(source, target, bool(kwargs.get("non_blocking") or args[2:3] == (True,)))
+                return out
+        elif on_device and any(x.device.type == "cpu" and x.ndim for x in inputs):
+            self.mixes[_place(name)] += 1
+        if self._writes(func, name, on_device, outputs):
+            self.kernels[name] += 1
+            if name in PRODUCTS:
+                for memory in {_memory(x) for x in on_device} & self._watched.keys():
+                    types_read = {str(x.dtype).removeprefix("torch.") for x in on_device}
+                    self.products.setdefault(self._watched[memory], set()).update(types_read)
+        return out
+
+    def _copied(self, source: Tensor, target: Tensor, non_blocking: bool) -> None:
+        direction = f"{source.device.type} to {target.device.type}"
+        # From other memory than pinned memory the host waits all the same; on its way back it must wait to read.
+        if non_blocking and target.is_cuda and getattr(source, "pinned_by_fake", False):
+            self.copies[direction] += 1
+        else:
+            self.waits[_place(f"copies {direction}")] += 1
+
+    def _writes(self, func: Any, name: str, on_device: list[Tensor], outputs: list[Tensor]) -> bool:
+        """Whether the operation writes the device's memory; views and allocations do not."""
+        if name in NO_KERNEL or not (outputs or on_device) or (outputs and not any(x.numel() for x in outputs)):
+            return False
+        if func._schema.is_mutable:
+            return bool(on_device)
+        return not {_memory(x) for x in outputs} <= {_memory(x) for x in on_device}
+
+    def _count(self, x: Tensor) -> None:
+        storage = x.untyped_storage()
+        memory = storage._cdata
+        if memory in self._sizes:
+            return
+        size = -(-storage.nbytes() // ROUND) * ROUND
+        self._sizes[memory] = size
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._freed, memory)
+
+    def _freed(self, memory: int) -> None:
+        self.live -= self._sizes.pop(memory)
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [x for x in tree_leaves(tree) if isinstance(x, Tensor)]
+
+
+def _memory(x: Tensor) -> int:
+    return int(x.untyped_storage()._cdata)
+
+
+def _place(what: str) -> Place:
+    """Returns the innermost line of the project's code that runs."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(CODE):
+            file = str(Path(code.co_filename).relative_to(ROOT))
+            return Place(what, file, code.co_qualname.partition(".<locals>.<")[0], frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return Place(what, "?", "?", 0)
+
+
+def _pinned(x: Tensor, *arguments: Any) -> Tensor:
+    x.pinned_by_fake = True  # type: ignore[attr-defined]
+    return x
+
+
+def _to_host(cpu: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Returns `Tensor.cpu` for fake tensors: the copy is recorded, and its values are zeros."""
+
+    def copied(x: Tensor) -> Tensor:
+        if not isinstance(x, FakeTensor):
+            return cpu(x)
+        shape = cpu(x)
+        with unset_fake_temporarily():
+            return torch.zeros(shape.shape, dtype=shape.dtype)
+
+    return copied
+
+
+def _real(method: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    """Returns a method of real tensors that fake tensors do not see: in inference mode they would copy it."""
+
+    def called(x: Tensor) -> Any:
+        with unset_fake_temporarily():
+            return method(x)
+
+    return called
+
+
+FREE = 78 << 30
+"""Free bytes of the fake device."""
+
+
+@contextmanager
+def fake_device(mode: FakeTensorMode | None = None) -> Iterator[FakeTensorMode]:
+    """Runs the block with the fake device, an H100. Tensors of several blocks go together if these have one `mode`."""
+    constants = {
+        "get_device_capability": (9, 0),
+        "get_device_name": "NVIDIA H100 80GB HBM3",
+        "is_bf16_supported": True,
+        "mem_get_info": (FREE, FREE),
+        "memory_allocated": 0,
+        "memory_reserved": 0,
+    }
+    cpu = torch.Tensor.cpu
+    with ExitStack() as stack:
+        for name, value in constants.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, lambda *_, value=value, **__: value))
+        patches: list[tuple[Any, str, Any]] = [
+            (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+            (torch.Tensor, "pin_memory", _pinned),
+            (torch.Tensor, "cpu", _to_host(cpu)),
+            (torch.Tensor, "numpy", _real(torch.Tensor.numpy)),
+            (FakeTensor, "tolist", lambda x: x.cpu().tolist()),
+        ]
+        for where, name, value in patches:
+            stack.enter_context(mock.patch.object(where, name, value))
+        # The backward pass runs in this thread, where the modes are.
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        yield stack.enter_context(mode or FakeTensorMode(allow_non_fake_inputs=True))

@@ -1,0 +1,204 @@
+"""One update of each training, on random rows and on any device: the CPU, a GPU, or a fake one.
+
+The modules are those of the caller, who also decides where they are built.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from finetuned import CONFIG
+from torch import nn
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertModel,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaForSequenceClassification,
+    RobertaModel,
+)
+
+from pipeline.cross_encoder import train as cross_training
+from pipeline.cross_encoder.pairs import PairRows
+from pipeline.finetune import step as finetuning
+from pipeline.finetune.encoders import Towers
+from pipeline.finetune.examples import ExampleBatch
+from pipeline.finetune.score_table import NO_PAIR, Scores, keys
+from pipeline.finetune.train import loss_of
+from pipeline.modeling import bert
+from pipeline.modeling.biencoder import Encoder
+from pipeline.modeling.cross_entropy import inverse_cloze
+from pipeline.modeling.packing import Batch
+from pipeline.pretrain import step as pretraining
+from pipeline.pretrain.batches import packed
+from pipeline.pretrain.masking import masked_batch
+from pipeline.pretrain.objectives import objective
+from pipeline.runtime.work import Machine
+from pipeline.sentences import kinds
+from pipeline.sentences.readers import TEXTS
+from pipeline.tokenization.token_files import Ragged, Specials
+
+BASE = {"vocab_size": 30522}
+"""BERT base: 12 layers of 768 dimensions."""
+SMALL = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+}
+CLASSES: dict[str, dict[str, Any]] = {
+    "bert": {"lm": BertForMaskedLM, "encoder": BertModel, "classifier": BertForSequenceClassification},
+    "roberta": {"lm": RobertaForMaskedLM, "encoder": RobertaModel, "classifier": RobertaForSequenceClassification},
+}
+
+
+def configuration(architecture: str, shape: dict[str, int], dropout: float) -> Any:
+    """Returns the configuration of an untrained model; `shape`: fields that differ from BERT base."""
+    fields = {**shape, "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout, "num_labels": 1}
+    if architecture == "bert":
+        return BertConfig(**fields)
+    return RobertaConfig(**fields, max_position_embeddings=514, type_vocab_size=1, pad_token_id=1)
+
+
+def language_model(architecture: str, shape: dict[str, int], dropout: float, head_layers: int) -> nn.ModuleDict:
+    """Returns {"lm", "head"} of random weights, in training mode."""
+    lm = CLASSES[architecture]["lm"](configuration(architecture, shape, dropout))
+    return nn.ModuleDict({"lm": lm, "head": bert.new_head(lm, head_layers)}).train()
+
+
+def encoder(
+    architecture: str,
+    shape: dict[str, int],
+    dropout: float,
+    pooling: str = "cls",
+    normalise: bool = False,
+    projection: int | None = None,
+) -> Encoder:
+    """Returns an encoder of random weights, in training mode."""
+    model = CLASSES[architecture]["encoder"](configuration(architecture, shape, dropout), add_pooling_layer=False)
+    linear = nn.Linear(model.config.hidden_size, projection, bias=False) if projection else None
+    return Encoder(model.train(), pooling, normalise, linear)
+
+
+def classifier(architecture: str, shape: dict[str, int], dropout: float) -> Any:
+    """Returns a cross-encoder of random weights, in training mode."""
+    return CLASSES[architecture]["classifier"](configuration(architecture, shape, dropout)).train()
+
+
+def with_gradients(module: nn.Module) -> nn.Module:
+    """Gives each trained parameter a gradient of zeros, as the training loop does."""
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+    return module
+
+
+def specials(vocabulary: int) -> Specials:
+    return Specials(vocab_size=vocabulary, pad=0, unk=1, cls=2, sep=3, mask=4)
+
+
+def rows(number: int, shortest: int, longest: int, vocabulary: int, seed: int = 0) -> list[np.ndarray]:
+    """Returns random rows of ids, of random lengths."""
+    rng = np.random.default_rng(seed)
+    return [rng.integers(5, vocabulary, length) for length in rng.integers(shortest, longest + 1, number)]
+
+
+def pretraining_batch(
+    module: Any, machine: Machine, device: str, sequences: int, longest: int = 126, masks: bool = True
+) -> Batch:
+    """Returns random sequences of up to `longest` tokens, special tokens not included, packed for an update."""
+    entries = specials(module["lm"].config.vocab_size)
+    rng = np.random.default_rng(0)
+    length_S = rng.integers(longest // 4, longest + 1, sequences)
+    number = int(length_S.sum())
+    ids_T, starts_T = rng.integers(5, entries.vocab_size, number), rng.random(number) < 0.7
+    if not masks:
+        return packed(ids_T, ids_T, np.zeros(number, bool), length_S, entries, machine, device)
+    texts = Ragged(ids_T.astype(np.uint16), np.array([0, number]), starts_T, None)
+    begin_S = np.cumsum(length_S) - length_S
+    return masked_batch(texts, begin_S, length_S, np.arange(sequences), 0.15, 1, 2, entries, machine, device)
+
+
+def pretraining_update(
+    module: Any,
+    name: str,
+    machine: Machine,
+    device: str,
+    sequences: int,
+    longest: int = 126,
+    skip_from: int = 6,
+) -> dict[str, Any]:
+    """One update by the objective `name`; `ict` is that of the Inverse Cloze Task. Also returns the chunks' number."""
+    batch = pretraining_batch(module, machine, device, sequences, longest, masks=name != "ict")
+    contrast = pretraining.SPANS
+    if name == "ict":
+        contrast = pretraining.Contrast("ict", inverse_cloze, module["projection"])
+    parts = pretraining.update(
+        module,
+        batch,
+        objective("contrastive_only" if name == "ict" else name),
+        skip_from=skip_from,
+        pairs=name in ("cocondenser", "contrastive_only", "ict"),
+        contrast=contrast,
+        cache=machine.gradient_cache,
+        key=(1, 2),
+        device=device,
+    )
+    return {**parts, "chunks": len(batch.chunks)}
+
+
+def finetuning_update(
+    towers: Towers,
+    loss: str,
+    machine: Machine,
+    device: str,
+    questions: int,
+    own: int,
+    longest: int = 128,
+    share_negatives: int | None = None,
+) -> dict[str, Any]:
+    """One update of a bi-encoder on `questions` questions of `own` passages each."""
+    vocabulary = towers.encoders[0].model.config.vocab_size
+    passages_QN = np.arange(questions * own).reshape(questions, own)
+    excluded_QP = np.zeros((questions, questions * own), bool)
+    excluded_QP[0, -1] = questions > 1
+    batch = ExampleBatch(np.arange(questions), passages_QN, excluded_QP)
+    config = CONFIG.model_copy(update={"loss": loss, "share_negatives": share_negatives})
+    scores = None
+    if loss == "soft_labels":
+        key_S = keys(batch.queries_Q.repeat(own), passages_QN.ravel())
+        score_S = np.random.default_rng(1).standard_normal(len(key_S)).astype(np.float32)
+        scores = Scores(np.append(key_S, NO_PAIR), np.append(score_S, np.float32("nan")))
+    ids = rows(questions, 6, 16, vocabulary) + rows(questions * own, longest // 3, longest, vocabulary)
+    of_vectors = loss_of(config, batch, scores, towers.scorer, device)
+    return finetuning.update(towers, ids, questions, of_vectors, machine, (1, 2), device)
+
+
+def cross_encoder_update(
+    model: Any, loss: str, machine: Machine, device: str, questions: int, own: int, longest: int = 128
+) -> dict[str, Any]:
+    """One update of a cross-encoder on `questions` questions of `own` passages each."""
+    pairs = rows(questions * own, longest // 3, longest, model.config.vocab_size)
+    of_group = {"listwise": cross_training.listwise, "pointwise": cross_training.pointwise}[loss]
+    paired = PairRows(pairs, np.full(len(pairs), 6))
+    return cross_training.update(model, paired, (questions, own), of_group, machine, (1, 2), device)
+
+
+def sentences_update(towers: Towers, kind: str, machine: Machine, device: str, examples: int) -> dict[str, Any]:
+    """One update of sentence similarity on `examples` rows of a table of this kind."""
+    rng = np.random.default_rng(2)
+    columns: dict[str, Any] = {
+        "score": pa.array(rng.random(examples)),
+        "label": pa.array(rng.integers(0, kinds.LABELS, examples), pa.int8()),
+    }
+    ids = rows(len(TEXTS[kind]) * examples, 6, 40, towers.encoders[0].model.config.vocab_size)
+    loss = kinds.loss_of(kind, pa.table(columns), 1.0, towers.scorer, device)
+    return finetuning.update(towers, ids, 0, loss, machine, (1, 2), device)
+
+
+def gradients(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Returns copies of the gradients on the CPU, by the parameters' names."""
+    return {name: p.grad.cpu().clone() for name, p in module.named_parameters() if p.grad is not None}
