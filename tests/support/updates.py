@@ -131,12 +131,12 @@ def pretraining_update(
     longest: int = 126,
     skip_from: int = 6,
 ) -> dict[str, Any]:
-    """One update by the objective `name`; `ict` is that of the Inverse Cloze Task. Also returns the chunks' number."""
+    """One update by the objective `name`; `ict` is that of the Inverse Cloze Task."""
     batch = pretraining_batch(module, machine, device, sequences, longest, masks=name != "ict")
     contrast = pretraining.SPANS
     if name == "ict":
         contrast = pretraining.Contrast("ict", inverse_cloze, module["projection"])
-    parts = pretraining.update(
+    return pretraining.update(
         module,
         batch,
         objective("contrastive_only" if name == "ict" else name),
@@ -147,7 +147,6 @@ def pretraining_update(
         key=(1, 2),
         device=device,
     )
-    return {**parts, "chunks": len(batch.chunks)}
 
 
 def finetuning_update(

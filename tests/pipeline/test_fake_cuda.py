@@ -1,0 +1,133 @@
+"""What the step functions, encoding, scoring, search, attention analysis and the loop do on a GPU, without one.
+
+All cases run once, in a process with a fake CUDA device (tests/support/fake_cuda). They show where the host waits,
+which tensors are on which device, how many kernels run and how much memory is in use; they compute no numbers.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_cuda.cases import BUDGET, CASES, UPDATES
+from fake_cuda.device import missing
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=f"no fake CUDA device: {missing()}")
+
+ROOT = Path(__file__).parents[2]
+
+ALLOWED = {
+    "encoding": {("pipeline/modeling/biencoder.py", "encode_rows")},
+    "scoring": {("pipeline/cross_encoder/pairs.py", "score_rows")},
+    "attention": {("pipeline/evaluate/attention_entropy.py", "entropy_rows")},
+    "search": {("pipeline/dense/exact.py", "_torch")},
+    "loop": {("pipeline/training/loop.py", "train")},
+    "loop resumed": {
+        ("pipeline/training/loop.py", "train"),
+        ("pipeline/runtime/checkpoints.py", "save_state"),
+        ("pipeline/runtime/checkpoints.py", "restore"),
+    },
+}
+"""Case, or its first word -> (file, function) in which the host may wait: where it reads results, or reads and writes
+checkpoints. No update is among them."""
+
+KERNELS = {
+    "pretraining condenser": 1430,
+    "pretraining mlm": 1192,
+    "pretraining cocondenser graphs": 1450,
+    "pretraining cocondenser cache": 1821,
+    "finetuning contrastive": 1142,
+    "finetuning cache": 1511,
+    "cross-encoder listwise": 1157,
+    "encoding cls": 373,
+}
+"""First words of a case -> kernels of one of its two chunks. In an update: forward, backward and the loss."""
+KEPT = {"graph of pretraining bert": 373_400, "graph of finetuning bert": 366_000}
+"""Case -> bytes of a kept graph per token."""
+MARGIN = 1.03
+"""How far the two may rise. They are the values of torch 2.13: lower them when the code needs less."""
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, dict[str, Any]]:
+    """Returns what each case recorded."""
+    paths = [str(ROOT / "tests" / "support"), str(ROOT)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    program = [sys.executable, "-m", "fake_cuda"]
+    done = subprocess.run(program, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {line["case"]: line for line in lines}
+
+
+def recorded(results: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    result = results[name]
+    assert "error" not in result, result["error"]
+    return result
+
+
+def waits(result: dict[str, Any]) -> dict[tuple[str, str], int]:
+    """Returns the number of waits by (file, function)."""
+    counts: dict[tuple[str, str], int] = {}
+    for _, file, function, _, count in result["waits"]:
+        counts[file, function] = counts.get((file, function), 0) + count
+    return counts
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "faults"])
+def test_the_host_waits_only_for_results_and_no_operation_mixes_devices(results, name):
+    result = recorded(results, name)
+    assert result["kernels"] > 0
+    allowed = ALLOWED.get(name, ALLOWED.get(name.split()[0], set()))
+    assert [place for place in result["waits"] if tuple(place[1:3]) not in allowed] == []
+    assert result["mixes"] == []
+
+
+def test_waits_and_mixed_devices_are_seen(results):
+    result = recorded(results, "faults")
+    assert [(what, count) for what, _, _, _, count in result["waits"]] == [
+        ("copies cpu to cuda", 2),
+        ("copies cuda to cpu", 1),
+        ("reads a value", 2),
+    ]
+    assert [what for what, *_ in result["mixes"]] == ["index"]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_chunk_needs_few_kernels(results, name):
+    result = recorded(results, f"{name} bert")
+    assert BUDGET < result["tokens"] <= 2 * BUDGET
+    assert result["kernels"] / 2 < MARGIN * KERNELS[name]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_kept_graph_needs_few_bytes(results, name):
+    assert recorded(results, name)["bytes_per_token"] < MARGIN * KEPT[name]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("cross-encoder", "scoring"))])
+def test_logits_of_cross_encoders_are_float32(results, name):
+    """bfloat16 has 8 bits: a quarter of the lists had ties among the first ten passages."""
+    assert recorded(results, name)["products"] == {"pooler": ["float32"], "classifier": ["float32"]}
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "projection" in name])
+def test_projected_vectors_are_float32(results, name):
+    assert recorded(results, name)["products"] == {"projection": ["float32"]}
+
+
+def test_the_loop_reads_its_figures_every_20_updates(results):
+    """Also after an update with an infinite loss: the device decides whether it is skipped."""
+    result = recorded(results, "loop")
+    assert (result["updates"], waits(result)["pipeline/training/loop.py", "train"]) == (UPDATES, 2)
+
+
+def test_a_training_resumes_from_a_checkpoint(results):
+    result = recorded(results, "loop resumed")
+    assert (result["updates"], result["resumed_updates"]) == (3, 5)
+    assert result["saved"] == ["step-1", "step-2"]
+    # Each of three updates ends with a checkpoint or the training; then three updates have one read.
+    assert waits(result)["pipeline/training/loop.py", "train"] == 4
