@@ -41,16 +41,10 @@ STARTS_A_SERVER = {"harness", "environment"}
 
 LONGEST = (
     *("test_end_to_end", "test_server", "test_methods", "test_ablation_run", "test_kill", "test_ray"),
+    "test_fake_cuda",
     *("test_damage_rebuilt", "test_readme", "test_own_server", "test_sentences", "test_ablation_join", "test_ablation"),
     *("test_bm25", "test_ict", "test_cocondenser", "test_search", "test_export", "test_launch", "test_finetune"),
-    *(
-        "test_fake_cuda",
-        "test_cross_encoder",
-        "test_training",
-        "test_scheduler",
-        "test_readers_data",
-        "test_ablation_gains",
-    ),
+    *("test_cross_encoder", "test_training", "test_scheduler", "test_readers_data", "test_ablation_gains"),
 )
 """Files whose tests take longest, in the order in which they start: two processes then end at about the same time."""
 

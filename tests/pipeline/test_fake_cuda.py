@@ -45,6 +45,8 @@ KERNELS = {
     "encoding cls": 373,
 }
 """First words of a case -> kernels of one of its two chunks. In an update: forward, backward and the loss."""
+UPLOADS = {"pretraining condenser bert": 19, "finetuning contrastive bert": 14, "encoding cls bert": 10}
+"""Case -> copies from the host to the device: those of two chunks, and those of the update."""
 KEPT = {"graph of pretraining bert": 373_400, "graph of finetuning bert": 366_000}
 """Case -> bytes of a kept graph per token."""
 MARGIN = 1.03
@@ -101,6 +103,12 @@ def test_a_chunk_needs_few_kernels(results, name):
     result = recorded(results, f"{name} bert")
     assert BUDGET < result["tokens"] <= 2 * BUDGET
     assert result["kernels"] / 2 < MARGIN * KERNELS[name]
+
+
+@pytest.mark.parametrize("name", UPLOADS)
+def test_a_chunk_uploads_only_what_the_device_reads(results, name):
+    """Indices by length groups belong to the CPU's attention."""
+    assert recorded(results, name)["copies"]["cpu to cuda"] <= UPLOADS[name]
 
 
 @pytest.mark.parametrize("name", KEPT)

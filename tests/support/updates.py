@@ -3,6 +3,8 @@
 The modules are those of the caller, who also decides where they are built.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -196,6 +198,34 @@ def sentences_update(towers: Towers, kind: str, machine: Machine, device: str, e
     ids = rows(len(TEXTS[kind]) * examples, 6, 40, towers.encoders[0].model.config.vocab_size)
     loss = kinds.loss_of(kind, pa.table(columns), 1.0, towers.scorer, device)
     return finetuning.update(towers, ids, 0, loss, machine, (1, 2), device)
+
+
+@contextmanager
+def no_wait(device: str) -> Iterator[None]:
+    """On a GPU, an error in the block if the host waits for it."""
+    if device == "cuda":
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        if device == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def agreement(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> tuple[float, float]:
+    """Returns the least cosine of two gradients of a parameter, and the largest relative difference of their norms.
+
+    Left out are parameters whose gradient is rounding noise: a thousandth of the whole gradient's norm or less, as
+    that of the keys' biases, which attention does not depend on.
+    """
+    cosines, differences = [1.0], [0.0]
+    least = 1e-3 * sum(float(x.double().norm()) ** 2 for x in theirs.values()) ** 0.5
+    for name, expected in theirs.items():
+        one, other = ours[name].double().flatten(), expected.double().flatten()
+        if other.norm() > least:
+            cosines.append(float(torch.nn.functional.cosine_similarity(one, other, dim=0)))
+            differences.append(abs(float(one.norm() / other.norm()) - 1))
+    return min(cosines), max(differences)
 
 
 def gradients(module: nn.Module) -> dict[str, torch.Tensor]:

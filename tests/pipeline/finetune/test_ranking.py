@@ -57,6 +57,29 @@ def test_soft_labels_equal_loops(batch, excluded):
     assert float(value) == pytest.approx(expected, abs=1e-5)
 
 
+def test_soft_labels_have_the_bytes_of_the_same_loss_with_indexed_rows():
+    """The blocks of a question's own passages are a view of the scores: no index, which a GPU would wait for."""
+    torch.manual_seed(1)
+    questions, own = 13, 8
+    passages = torch.randn(questions * own, E)
+    target = torch.rand(questions, own) * (torch.rand(questions, own) > 0.2)
+    values, gradients = [], []
+    for indexed in (False, True):
+        vectors = torch.randn(questions, E, generator=torch.Generator().manual_seed(2), requires_grad=True)
+        if indexed:
+            rows = torch.arange(questions)
+            log_QP = (vectors @ passages.T / 0.5).log_softmax(1)
+            log_QN = log_QP.view(questions, questions, own)[rows, rows]
+            value = -torch.where(target > 0, target * log_QN, 0.0).sum(1).mean()
+        else:
+            value = ranking.soft_labels(vectors, passages, torch.zeros(questions, questions * own).bool(), 0.5, target)
+        value.backward()
+        values.append(value.detach())
+        gradients.append(vectors.grad)
+    assert torch.equal(*values)
+    assert torch.equal(*gradients)
+
+
 def test_soft_labels_with_hard_targets_equal_contrastive(batch, excluded):
     hard = torch.tensor([[1.0, 0.0]] * Q)
     value = ranking.soft_labels(*batch, excluded, 1.0, hard)

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from scipy import stats
@@ -35,6 +36,17 @@ def test_the_negative_of_a_triplet_must_be_farther_by_the_margin() -> None:
     vectors = torch.tensor([*anchor, *positive, *negative])  # distances 5 and 5.5; 1 and 9
     assert kinds.triplet_loss(vectors, 1.0).item() == pytest.approx((5 - 5.5 + 1) / 2, abs=1e-5)
     assert kinds.triplet_loss(vectors, 0.25).item() == 0.0
+
+
+def test_scores_and_labels_of_a_table_reach_the_loss_unchanged() -> None:
+    rng = np.random.default_rng(0)
+    vectors, score, label = torch.randn(8, 3), rng.random(4), [2, 0, 1, 0]
+    table = pa.table({"score": pa.array(score), "label": pa.array(label, pa.int8())})
+    of_scores = kinds.loss_of("scored", table, 1.0, None, "cpu")
+    assert torch.equal(of_scores(vectors), kinds.cosine_loss(vectors, torch.tensor(score.tolist())))
+    classifier = nn.Linear(9, 3)
+    of_labels = kinds.loss_of("labelled", table, 1.0, classifier, "cpu")
+    assert torch.equal(of_labels(vectors), kinds.label_loss(vectors, torch.tensor(label), classifier))
 
 
 def test_spearman_equals_scipys_and_is_within_its_interval() -> None:

@@ -78,7 +78,9 @@ def machine(graphs: str = "auto", budget: int = BUDGET, chunk: int | None = None
     return make_machine(device="cuda", token_budget=budget, gradient_cache=graphs, gradient_cache_chunk=chunk)
 
 
-def pretraining(architecture: str, name: str, graphs: str = "never", dropout: float = 0.1, sequences: int = 64) -> Case:
+def pretraining(
+    architecture: str, name: str, dropout: float = 0.1, sequences: int = 64, graphs: str = "never", **settings: Any
+) -> Case:
     head_layers = {"mlm": 0, "retromae": 1, "ict": 0}.get(name, 2)
 
     def case(recorder: Recorder) -> Outcome:
@@ -87,7 +89,7 @@ def pretraining(architecture: str, name: str, graphs: str = "never", dropout: fl
             module = torch.nn.ModuleDict({**module, "projection": linear(768, 128)})
         recorder.hold(module)
         with recorder:
-            parts = updates.pretraining_update(module, name, machine(graphs), "cuda", sequences)
+            parts = updates.pretraining_update(module, name, machine(graphs, **settings), "cuda", sequences)
             loop.together([*parts.values()], "cuda")
         return {"tokens": parts["tokens"]}
 
@@ -306,26 +308,29 @@ def all_cases() -> dict[str, Case]:
     """Returns the cases by name: the work, its variant, the architecture."""
     cases: dict[str, Case] = {}
     for architecture in ARCHITECTURES:
+        budget = BUDGET if architecture == "bert" else ONE_CHUNK
         for name in ("condenser", "mlm"):
-            cases[f"pretraining {name} {architecture}"] = pretraining(architecture, name)
+            cases[f"pretraining {name} {architecture}"] = pretraining(architecture, name, budget=budget)
         # Its decoder loops over lengths, so it has fewer sequences.
         cases[f"pretraining retromae {architecture}"] = pretraining(architecture, "retromae", sequences=24)
-        cases[f"pretraining cocondenser graphs {architecture}"] = pretraining(architecture, "cocondenser")
-        cases[f"pretraining cocondenser cache {architecture}"] = pretraining(architecture, "cocondenser", "always")
-        cases[f"finetuning contrastive {architecture}"] = finetuning(architecture)
+        cases[f"pretraining cocondenser cache {architecture}"] = pretraining(
+            architecture, "cocondenser", graphs="always"
+        )
+        cases[f"finetuning contrastive {architecture}"] = finetuning(architecture, budget=budget)
         cases[f"finetuning mean projection {architecture}"] = finetuning(
             architecture, pooling="mean", projection=256, budget=ONE_CHUNK
         )
-        cases[f"cross-encoder listwise {architecture}"] = cross_encoding(architecture, "listwise")
+        cases[f"cross-encoder listwise {architecture}"] = cross_encoding(architecture, "listwise", budget=budget)
         cases[f"encoding cls {architecture}"] = encoding(architecture, "cls")
         cases[f"scoring {architecture}"] = scoring(architecture)
         cases[f"attention {architecture}"] = attention(architecture)
     # From here on the code does not depend on the architecture.
-    for graphs in ("never", "always"):
-        name = f"pretraining cocondenser {'graphs' if graphs == 'never' else 'cache'} without dropout bert"
-        cases[name] = pretraining("bert", "cocondenser", graphs, dropout=0.0)
-    cases["pretraining ict bert"] = pretraining("bert", "ict", "always")
-    cases["pretraining contrastive only bert"] = pretraining("bert", "contrastive_only", "always")
+    for graphs, name in (("never", "graphs"), ("always", "cache")):
+        case = pretraining("bert", "cocondenser", dropout=0.0, graphs=graphs)
+        cases[f"pretraining cocondenser {name} without dropout bert"] = case
+    cases["pretraining cocondenser graphs bert"] = pretraining("bert", "cocondenser")
+    cases["pretraining ict bert"] = pretraining("bert", "ict", graphs="always")
+    cases["pretraining contrastive only bert"] = pretraining("bert", "contrastive_only", budget=ONE_CHUNK)
     for loss in ("soft_labels", "learning_to_rank"):
         cases[f"finetuning {loss.replace('_', ' ')} bert"] = finetuning("bert", loss, budget=ONE_CHUNK)
     cases["finetuning untied bert"] = finetuning("bert", questions=32, own=2, tied=False, budget=ONE_CHUNK)
