@@ -75,6 +75,27 @@ def packed_rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | No
     )
 
 
+def in_classes(every: Rows, length_B: np.ndarray, multiple: int, device: str) -> Rows:
+    """Returns all tokens in fewer groups: sequences of `length_B` tokens, padded to the next `multiple`.
+
+    Attention with masks takes a call for each group: few long calls are faster on a GPU. Masks must hide padded keys.
+    """
+    width_B = -(-length_B // multiple) * multiple
+    widths, sequences = np.unique(width_B, return_counts=True)
+    begin_B, padded_B = length_B.cumsum() - length_B, width_B.cumsum() - width_B
+    column_P = np.arange(width_B.sum()) - padded_B.repeat(width_B)
+    pad_P = begin_B.repeat(width_B) + np.minimum(column_P, (length_B - 1).repeat(width_B))
+    real_R = np.arange(length_B.sum()) + (padded_B - begin_B).repeat(length_B)
+    groups = tuple(zip(sequences.tolist(), widths.tolist(), strict=True))
+    return every._replace(groups=groups, pad_P=to_device(pad_P, device), real_R=to_device(real_R, device))
+
+
+def lengths(every: Rows) -> np.ndarray:
+    """Returns the tokens of each sequence, [B], from the groups of `packed_rows`."""
+    sequences_G, length_G = np.array(every.groups).T
+    return length_G.repeat(sequences_G)
+
+
 def to_device(array: np.ndarray, device: str) -> Tensor:
     """Copies the array to an int64 tensor; the host does not wait for the copy."""
     return upload(array.astype(np.int64, copy=False), device)
@@ -105,6 +126,8 @@ def attend(
     if masks is None and has_kernel(query_RD.device.type):
         return _by_kernel(query_RD, key_TD, value_TD, queries, keys, heads, dropout)
     query_PD = query_RD if queries.pad_P is None else query_RD[queries.pad_P]
+    if keys.pad_P is not None:
+        key_TD, value_TD = key_TD[keys.pad_P], value_TD[keys.pad_P]
     of_queries = [sequences * width for sequences, width in queries.groups]
     of_keys = [sequences * length for sequences, length in keys.groups]
     parts = zip(query_PD.split(of_queries), key_TD.split(of_keys), value_TD.split(of_keys), queries.groups, strict=True)
@@ -136,8 +159,9 @@ def _by_kernel(
     from torch.nn.attention import varlen
 
     size = query_RD.shape[1] // heads
-    # The kernel needs heads of a multiple of 8; zeros change no product.
-    query, key, value = (F.pad(x.unflatten(1, (heads, size)), (0, -size % 8)) for x in (query_RD, key_TD, value_TD))
+    query, key, value = (x.unflatten(1, (heads, size)) for x in (query_RD, key_TD, value_TD))
+    if size % 8:  # the kernel needs heads of a multiple of 8; zeros change no product
+        query, key, value = (F.pad(x, (0, -size % 8)) for x in (query, key, value))
     layout, scale = (queries.edges, keys.edges, queries.longest, keys.longest), size**-0.5
     if dropout == 0.0:
         context = varlen.varlen_attn(query, key, value, *layout, scale=scale)

@@ -23,7 +23,6 @@ ALLOWED = {
     "encoding": {("pipeline/modeling/biencoder.py", "encode_rows")},
     "scoring": {("pipeline/cross_encoder/pairs.py", "score_rows")},
     "attention": {("pipeline/evaluate/attention_entropy.py", "entropy_rows")},
-    "search": {("pipeline/dense/exact.py", "_torch")},
     "loop": {("pipeline/training/loop.py", "train")},
     "loop resumed": {
         ("pipeline/training/loop.py", "train"),

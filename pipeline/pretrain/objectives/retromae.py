@@ -19,12 +19,14 @@ from pipeline.modeling.bert import (
     prediction_losses,
     rest_of_layer,
 )
-from pipeline.modeling.packing import Batch, Chunk
+from pipeline.modeling.packing import Batch, Chunk, in_classes, lengths, to_device
 from pipeline.pretrain.objectives import Objective
 from pipeline.training import flops
 
 SEEN = 0.5
 """Share of the other tokens that a row of the decoder may see (section 3.3)."""
+CLASS = 16
+"""On a GPU, sequences whose lengths have the same next multiple of it share a call of attention."""
 
 
 def losses(
@@ -56,14 +58,23 @@ def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk:
     context_TD = context_TD.index_copy(0, chunk.cls.at_R, cls_BD)
     position_TD = lm.base_model.embeddings.position_embeddings(position_rows(lm, chunk.position_T))
     query_TD = position_TD + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
-    masks = [visible(sequences, length, true_T.device) for sequences, length in chunk.every.groups]
-    return rest_of_layer(layer, query_TD, keys_values(layer, context_TD), chunk.every, chunk.every, masks)
+    every, device = chunk.every, true_T.device
+    length_B = lengths(every)
+    if device.type == "cuda":
+        every = in_classes(every, length_B, CLASS, device.type)
+    of_groups = to_device(length_B, device.type).split([sequences for sequences, _ in every.groups])
+    masks = [visible(length_n, width) for length_n, (_, width) in zip(of_groups, every.groups, strict=True)]
+    return rest_of_layer(layer, query_TD, keys_values(layer, context_TD), every, every, masks)
 
 
-def visible(sequences: int, length: int, device: torch.device) -> Tensor:
-    """Returns which keys each row sees, bool [n, 1, L, L]: the first, and a random half of the others; not itself."""
-    seen_nLL = torch.rand(sequences, length, length, device=device) < SEEN
+def visible(length_n: Tensor, width: int) -> Tensor:
+    """Returns which keys each row sees, bool [n, 1, L, L]: the first, and a random half of the others; not itself.
+
+    `length_n`: tokens of each sequence; padded keys, up to L = `width`, are not seen.
+    """
+    seen_nLL = torch.rand(len(length_n), width, width, device=length_n.device) < SEEN
     seen_nLL.diagonal(dim1=1, dim2=2).fill_(False)
+    seen_nLL &= torch.arange(width, device=length_n.device) < length_n[:, None, None]
     seen_nLL[:, :, 0] = True
     return seen_nLL[:, None]
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from torch.nn.attention import varlen
 
 from pipeline.modeling import packing
-from pipeline.modeling.packing import attend, has_kernel, packed_rows
+from pipeline.modeling.packing import attend, has_kernel, in_classes, lengths, packed_rows
 
 LENGTHS = np.array([3, 5, 5, 5, 9])
 
@@ -49,6 +49,28 @@ def test_masks_hide_keys():
     x_TD = torch.randn(27, 8)
     masks = [torch.eye(length, dtype=torch.bool).expand(n, 1, -1, -1) for n, length in every.groups]
     torch.testing.assert_close(attend(x_TD, x_TD, x_TD, every, every, 2, 0.0, masks), x_TD)  # each sees itself
+
+
+def test_groups_of_similar_lengths_give_the_same_attention():
+    every = packed_rows(LENGTHS, LENGTHS, None, "cpu")
+    classes = in_classes(every, lengths(every), 8, "cpu")
+    assert len(classes.groups) < len(every.groups)
+    assert [width % 8 for _, width in classes.groups] == [0] * len(classes.groups)
+    query_TD, key_TD, value_TD = torch.randn(3, 27, 8).requires_grad_().unbind()
+    expected_TD = attend(query_TD, key_TD, value_TD, every, every, 2, 0.0)
+    of_groups = torch.from_numpy(lengths(every)).split([n for n, _ in classes.groups])
+    masks = [
+        (torch.arange(width) < length_n[:, None])[:, None, None]
+        for length_n, (_, width) in zip(of_groups, classes.groups, strict=True)
+    ]
+    ours_TD = attend(query_TD, key_TD, value_TD, classes, classes, 2, 0.0, masks)
+    torch.testing.assert_close(ours_TD, expected_TD)
+    upstream = torch.randn_like(ours_TD)
+    inputs = (query_TD, key_TD, value_TD)
+    for one, other in zip(
+        torch.autograd.grad(ours_TD, inputs, upstream), torch.autograd.grad(expected_TD, inputs, upstream), strict=True
+    ):
+        torch.testing.assert_close(one, other)
 
 
 def test_padding_counts_the_unused_results_of_attention():

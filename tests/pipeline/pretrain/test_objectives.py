@@ -75,7 +75,8 @@ def test_retromae_equals_a_decoder_of_single_rows(case):
     lm, layer = case.lm, case.head[0]
     attention, heads = layer.attention.self, layer.attention.self.num_attention_heads
     seed_dropout(7, 8, 9, bert.HEAD, 0)
-    masks = [m for n, length in case.chunk.every.groups for m in retromae.visible(n, length, torch.device("cpu"))[:, 0]]
+    groups = case.chunk.every.groups
+    masks = [m for n, length in groups for m in retromae.visible(torch.full((n,), length), length)[:, 0]]
     total, count = 0.0, 0
     for (ids, true, _), seen_LL in zip(sequences(case.chunk), masks, strict=True):
         h = lm.base_model(ids[None]).last_hidden_state[0, 0]
@@ -107,7 +108,7 @@ def test_retromae_equals_a_decoder_of_single_rows(case):
 
 
 def test_the_decoder_sees_half_of_the_others():
-    seen = retromae.visible(50, 40, torch.device("cpu"))[:, 0]
+    seen = retromae.visible(torch.full((50,), 40), 40)[:, 0]
     assert float(seen[:, 1:, 1:].float().mean()) == pytest.approx(0.5 * 38 / 39, abs=0.01)
     assert not torch.equal(seen[0, 1], seen[0, 2])
 
