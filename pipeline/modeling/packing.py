@@ -6,6 +6,7 @@ kernels accept sequences of any length; on the CPU sequences of equal length sha
 Shapes: B sequences of T tokens, R query rows, P those rows padded within groups of sequences, H heads, D dimensions.
 """
 
+import heapq
 import itertools
 import math
 from collections.abc import Sequence
@@ -18,6 +19,10 @@ from torch.nn import functional as F
 
 from pipeline.modeling.precision import low_precision
 from pipeline.runtime import ranks
+
+UNEVEN = 1.1
+"""Tokens of the fullest rank relative to the mean, above which `even_chunks` cuts a batch: runs of the sorted sequences
+are too uneven if each rank has only a few sequences."""
 
 
 class Rows(NamedTuple):
@@ -210,26 +215,60 @@ def share(length_S: np.ndarray, chunk: int | None, budget: int) -> list[tuple[in
     """
     rank, world = ranks.rank(), ranks.world()
     chunks = enumerate(cut_chunks(length_S, chunk, budget, world))
-    mine = [(n, row_B) for n, row_B in chunks if len(row_B) and n % (2 * world) in (rank, 2 * world - 1 - rank)]
+    mine = [(n, row_B) for n, row_B in chunks if len(row_B) and rank_of(n, world) == rank]
     # The largest first: the memory it frees is large enough for all later chunks.
     return sorted(mine, key=lambda chunk: -int(length_S[chunk[1]].sum()))
 
 
-def cut_chunks(length_S: np.ndarray, chunk: int | None, budget: int, multiple: int = 1) -> list[np.ndarray]:
-    """Sorts sequences by length and cuts them into chunks.
+def rank_of(number: int, world: int) -> int:
+    """Returns the rank of chunk `number`: 0, 1, ... world - 1, world - 1, ... 1, 0, 0, 1, ..."""
+    place = number % (2 * world)
+    return min(place, 2 * world - 1 - place)
 
-    A chunk has `chunk` sequences. If `chunk` is None, chunks have about equally many tokens, about `budget` or fewer,
-    and their number is a multiple of `multiple` (some may be empty).
+
+def cut_chunks(length_S: np.ndarray, chunk: int | None, budget: int, world: int = 1) -> list[np.ndarray]:
+    """Sorts sequences by length and cuts them into chunks of about equally many tokens; some may be empty.
+
+    If `chunk` is None, chunks have about `budget` tokens or fewer, and their number is a multiple of `world`, the
+    number of ranks. Otherwise they have `chunk` sequences on average, and are the same for any `world` that is not
+    above their number: there is at least one for each rank.
     """
     order_S = np.argsort(length_S, kind="stable")
     if not len(order_S):
         return []
-    if chunk is not None:
-        edges = np.append(np.arange(0, len(order_S), chunk), len(order_S))
+    ends_S = np.cumsum(length_S[order_S])
+    if chunk is None:
+        number = world * math.ceil(ends_S[-1] / budget / world)
     else:
-        ends_S = np.cumsum(length_S[order_S])
-        chunks = multiple * math.ceil(ends_S[-1] / budget / multiple)
-        # A sequence belongs to the chunk that holds its middle.
-        middle_S = ends_S - length_S[order_S] / 2
-        edges = np.searchsorted(middle_S, ends_S[-1] / chunks * np.arange(chunks + 1))
-    return [order_S[a:b] for a, b in itertools.pairwise(edges.tolist())]
+        number = max(math.ceil(len(order_S) / chunk), world)
+    # A sequence belongs to the chunk that holds its middle.
+    middle_S = ends_S - length_S[order_S] / 2
+    edges = np.searchsorted(middle_S, ends_S[-1] / number * np.arange(number + 1))
+    chunks = [order_S[a:b] for a, b in itertools.pairwise(edges.tolist())]
+    depends_on_world = chunk is None or number == world
+    if depends_on_world and fullest(length_S, chunks, world) > UNEVEN * ends_S[-1] / world:
+        return even_chunks(length_S, order_S, number)
+    return chunks
+
+
+def fullest(length_S: np.ndarray, chunks: Sequence[np.ndarray], world: int) -> int:
+    """Returns the tokens of the rank that has most."""
+    tokens = [0] * world
+    for number, row_B in enumerate(chunks):
+        tokens[rank_of(number, world)] += int(length_S[row_B].sum())
+    return max(tokens)
+
+
+def even_chunks(length_S: np.ndarray, order_S: np.ndarray, number: int) -> list[np.ndarray]:
+    """Returns chunks that differ less in their tokens than runs of the sorted sequences `order_S`, but mix lengths.
+
+    The longest sequence first, each one goes to the chunk with the fewest tokens (Graham 1969, "Bounds on
+    Multiprocessing Timing Anomalies": longest processing time first).
+    """
+    tokens = [(0, n) for n in range(number)]
+    chunk_of_S = np.empty(len(order_S), np.int64)
+    for row in order_S[::-1].tolist():
+        count, n = heapq.heappop(tokens)
+        chunk_of_S[row] = n
+        heapq.heappush(tokens, (count + int(length_S[row]), n))
+    return [order_S[chunk_of_S[order_S] == n] for n in range(number)]
