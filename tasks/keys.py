@@ -21,6 +21,7 @@ UNCOUNTED = (
     "pipeline.paths",
     "pipeline.runtime.checkpoints",
     "pipeline.runtime.child",
+    "pipeline.runtime.gpu_ranks",
     "pipeline.runtime.hub",
     "pipeline.runtime.launch",
     "pipeline.runtime.multi_node",

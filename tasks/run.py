@@ -28,6 +28,7 @@ from tasks import page, tracking
 from tasks.keys import key_of, without_paths
 from tasks.lineage import steps
 from tasks.locks import gpus, turn_on_gpus
+from tasks.log_lines import log_lines
 from tasks.node import Node, Order
 from tasks.notices import with_notices
 from tasks.ray_shards import spread
@@ -93,6 +94,7 @@ def at_work(order: Order, out: Path, checkpoints: Path, clock: Clock) -> Iterato
         bar(node.name) as in_terminal,
         page.progress_artifact(node.name) as on_page,
         clock.at_work(checkpoints.parent),
+        log_lines(lambda line: report_line(f"{node.name}: {line}")),
     ):
         yield each(in_terminal, on_page, lines(node.name, get_run_logger().info), in_trackers)
 

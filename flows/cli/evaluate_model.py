@@ -61,12 +61,10 @@ def evaluate_model(
     from flows.graph.prepare import prepare
     from flows.graph.selection import store_folder
     from flows.runs.zero_shot import zero_shot_recipe
-    from pipeline.runtime.launch import gpus
 
     settings = [*([] if relevance is None else [f"evaluate.relevance={relevance}"]), *(set or [])]
     root = store_folder(store)
-    cpu = device == "cpu" or (device != "cuda" and not gpus())
-    recipe, changes = zero_shot_recipe(Store(root), model, collection, settings, name=name, cpu=cpu)
+    recipe, changes = zero_shot_recipe(Store(root), model, collection, settings, name=name)
     if write is not None:
         write_recipe_file(write, yaml.safe_dump(changes, sort_keys=False, allow_unicode=True))
         if as_json:

@@ -14,8 +14,6 @@ from pipeline.errors import InputError
 
 UNSAFE = re.compile(r"[^\w. ()+-]+")
 """Characters that a run's name must not have."""
-CPU_BUDGET = 2000
-"""Tokens of a forward pass. More do not fit into a CPU's cache."""
 
 
 def zero_shot_recipe(
@@ -25,7 +23,6 @@ def zero_shot_recipe(
     settings: Iterable[str] = (),
     *,
     name: str | None = None,
-    cpu: bool = True,
 ) -> tuple[Recipe, dict[str, Any]]:
     """(the complete recipe, its differences from the base recipe, as the content of a file).
 
@@ -50,7 +47,6 @@ def zero_shot_recipe(
         "encode": {"passage_tokens": bi_encoder.passage_tokens, "shard_passages": 2000},
         "attention": {"sections": 0},
         "report": {"title": run_name},
-        **({"machine": {"token_budget": CPU_BUDGET}} if cpu else {}),
         **target.more,
     }
     layer = yaml_layers.merge(yaml_layers.read("base"), yaml_layers.Layer(own))

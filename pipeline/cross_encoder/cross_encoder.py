@@ -6,11 +6,11 @@ reranks.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from pipeline.cross_encoder.lengths import Lengths, check_lengths, count_cut
+from pipeline.cross_encoder.lengths import SPECIAL_TOKENS, Lengths, check_lengths, count_cut
 from pipeline.errors import InputError
 from pipeline.finetune import training_pools
 from pipeline.finetune.config import ExamplesConfig, TrainSubset
@@ -18,6 +18,10 @@ from pipeline.modeling.initial import check_vocabulary
 from pipeline.modeling.model_config import model_config
 from pipeline.runtime.planned import Planned, first_model
 from pipeline.runtime.work import Metrics, Work
+
+if TYPE_CHECKING:
+    from pipeline.finetune.pools import Pools
+    from pipeline.tokenization.token_files import Tokens
 
 
 class CrossEncoderConfig(ExamplesConfig):
@@ -106,6 +110,7 @@ def cross_encoder(
     """
     from pipeline.data.barred import Dropped
     from pipeline.finetune.pools import save_pools
+    from pipeline.runtime.gpu_ranks import fed_ranks
     from pipeline.runtime.launch import launch
     from pipeline.tokenization.token_files import Tokens
 
@@ -122,15 +127,27 @@ def cross_encoder(
     dropped = Dropped()
     all_pools = training_pools.read_training_pools(config, train_subset, collection, bm25, mined, dropped=dropped)
     save_pools(all_pools, work.checkpoints / "pools.npz")
+    machine = fed_ranks(work.machine, lambda: update_tokens(config, Tokens.open(tokens), all_pools))
     arguments |= {
         "tokens": str(tokens),
         "pools": str(work.checkpoints / "pools.npz"),
         "checkpoints": str(work.checkpoints),
-        "machine": work.machine.model_dump(mode="json"),
+        "machine": machine.model_dump(mode="json"),
     }
     result = launch(
-        "pipeline.cross_encoder.train:train_cross_encoder", arguments, work.machine, work.progress, work.checkpoints
+        "pipeline.cross_encoder.train:train_cross_encoder", arguments, machine, work.progress, work.checkpoints
     )
     cut = count_cut(Tokens.open(tokens), all_pools.queries, all_pools.listed(), lengths(config))
     counts = training_pools.pool_counts(all_pools, config.negatives_per_query, dropped)
     return result | counts | cut
+
+
+def update_tokens(config: CrossEncoderConfig, data: "Tokens", pools: "Pools") -> float:
+    """Returns about the mean tokens of an update, over all ranks."""
+    import numpy as np
+
+    own = lengths(config)
+    passage_N = np.minimum(data.titles.lengths, own.title_tokens) + data.passages.lengths
+    question = np.minimum(data.queries.lengths[pools.queries], own.question_tokens).mean()
+    pair = float(question + np.minimum(passage_N, own.passage_tokens).mean()) + SPECIAL_TOKENS["bert"]
+    return config.batch_queries * (1 + config.negatives_per_query) * pair

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.config import CountOrAuto
 from pipeline.cross_encoder.lengths import check_cross_encoder, read_lengths
 from pipeline.runtime import shards
 from pipeline.runtime.spans import shard_spans
@@ -65,23 +66,25 @@ def score_shards(
     tokens: str,
     folder: str,
     workers: int,
-    token_budget: int,
+    token_budget: CountOrAuto,
     shard: int,
 ) -> dict:
     """Builds the shards of logits that `folder` lacks; the child process of `score`."""
     from pipeline.cross_encoder.pairs import pair_rows, read_pair_form, score_rows
     from pipeline.modeling.checkpoint import load_classifier
     from pipeline.tokenization.token_files import Tokens
+    from pipeline.training.memory import encoding_budget
 
     artifact, source = Tokens.open(Path(tokens)), Path(cross_encoder)
     form = read_pair_form(source, read_lengths(source), artifact.specials)
     model = load_classifier(source)
     model.to(device)  # type: ignore[arg-type]
+    budget = encoding_budget(token_budget, device, model.config)
     query_N, passage_N = np.load(Path(folder, "pairs.npy"), mmap_mode="r")
 
     def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
         rows = pair_rows(artifact, query_N[start:stop], passage_N[start:stop], form)
-        return score_rows(model, rows, token_budget, tick)
+        return score_rows(model, rows, budget, tick)
 
     spans = shard_spans(len(query_N), shard)
     shards.build_shards(Path(folder), spans, make, device=device, unit="pairs", progress=progress, workers=workers)

@@ -23,7 +23,7 @@ from pipeline.runtime.ranks import rank, world
 from pipeline.runtime.work import Machine, Metrics, Progress
 from pipeline.tokenization.token_files import Tokens
 from pipeline.training import flops, loop
-from pipeline.training.memory import keeps
+from pipeline.training.memory import keeps, settle
 
 
 def train_cross_encoder(
@@ -39,7 +39,7 @@ def train_cross_encoder(
     machine: dict[str, Any],
 ) -> Metrics:
     """Trains this rank's chunks of every batch's pairs; rank 0 writes the checkpoint."""
-    settings, machine_settings = CrossEncoderConfig(**config), Machine.model_validate(machine)
+    settings = CrossEncoderConfig(**config)
     data, all_pools = Tokens.open(Path(tokens)), load_pools(Path(pools))
     form = read_pair_form(Path(start), lengths(settings), data.specials)
     model = new_classifier(Path(start), settings.seed)
@@ -47,6 +47,7 @@ def train_cross_encoder(
     # A constant added to all logits does not change a listwise loss: only rounding errors would move the last bias.
     last_bias(model).requires_grad_(settings.loss == "pointwise")
     model.to(device)  # type: ignore[arg-type]
+    machine_settings = settle(Machine.model_validate(machine), device, model.config, model, most_tokens(settings))
     size = examples.epoch_size(all_pools)
     edges = examples.batches(size, settings.batch_queries)
     epoch_steps = len(edges) - 1
@@ -93,7 +94,7 @@ def update(
     [Q, N]. `key` and the piece's number key dropout, so that neither the ranks nor a second pass change it.
     """
     length_P = np.array([len(row) for row in rows.ids])
-    own_pieces = rank_pieces(length_P, 0, True, machine.gradient_cache_chunk, machine.token_budget)
+    own_pieces = rank_pieces(length_P, 0, True, machine.gradient_cache_chunk, machine.budget)
     tokens = sum(int(length_P[piece.row_B].sum()) for piece in own_pieces)
     keep = keeps(model.config, len(own_pieces), tokens, int(length_P.max()), machine.gradient_cache, device)
     operations = 0.0
@@ -120,6 +121,12 @@ def take(*, progress: Progress, device: str, config: dict[str, Any], start: str,
     save_classifier(Path(out), load_classifier(settings.checkpoint), Path(start))
     write_lengths(lengths(settings), Path(out))
     return {"updates": 0}
+
+
+def most_tokens(config: CrossEncoderConfig) -> int:
+    """Returns a number of tokens that no update exceeds, over all ranks."""
+    pairs = config.batch_queries * (1 + config.negatives_per_query)
+    return pairs * (config.question_tokens + config.passage_tokens)
 
 
 def last_bias(model: CrossEncoder) -> nn.Parameter:

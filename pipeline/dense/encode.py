@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field
 
-from pipeline.config import Config
+from pipeline.config import Config, CountOrAuto
 from pipeline.dense import shard_reuse
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
@@ -120,7 +120,7 @@ def encode_shards(
     checkpoint: str,
     folder: str,
     spans: str,
-    token_budget: int,
+    token_budget: CountOrAuto,
     workers: int,
     numbers: list[int] | None,
 ) -> dict:
@@ -131,6 +131,7 @@ def encode_shards(
     from pipeline.modeling.biencoder import check_fits, encode_rows, load_encoders
     from pipeline.modeling.inputs import passage_rows, read_form
     from pipeline.tokenization.token_files import Tokens
+    from pipeline.training.memory import encoding_budget
 
     settings = EncodeConfig(**config)
     artifact = Tokens.open(Path(tokens))
@@ -138,10 +139,11 @@ def encode_shards(
     model = load_encoders(Path(checkpoint))[1]
     check_fits(model, artifact.specials, Path(checkpoint), "passage_tokens", settings.passage_tokens)
     model.to(device)
+    budget = encoding_budget(token_budget, device, model.model.config)
 
     def make(start: int, stop: int, tick: Tick) -> np.ndarray:
         rows = passage_rows(artifact, range(start, stop), form, settings.passage_tokens)
-        return _halves(encode_rows(model, rows, token_budget, tick))
+        return _halves(encode_rows(model, rows, budget, tick))
 
     bounds = json.loads(Path(spans).read_text())
     shards.build_shards(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
-from pipeline.config import Config, each_once
+from pipeline.config import Config, CountOrAuto, each_once
 from pipeline.data.collection import Query, passage_id_array, read_queries, train_positives
 from pipeline.data.stored import AGAIN
 from pipeline.dense import shard_reuse
@@ -120,7 +120,7 @@ def search_lists(
     index: str,
     folder: str,
     size: int,
-    token_budget: int,
+    token_budget: CountOrAuto,
     workers: int,
     numbers: list[int] | None,
 ) -> dict:
@@ -146,18 +146,20 @@ def _maker(
     tokens: str,
     checkpoint: str,
     index: str,
-    token_budget: int,
+    token_budget: CountOrAuto,
     device: str,
 ) -> Callable[[int, int, shards.Tick], np.ndarray]:
     """Returns a function that searches a span of questions and returns a record (see `_record`) for each."""
     from pipeline.modeling.biencoder import check_fits, encode_rows, load_encoders
     from pipeline.modeling.inputs import question_rows, read_form
     from pipeline.tokenization.token_files import Tokens
+    from pipeline.training.memory import encoding_budget
 
     artifact = Tokens.open(Path(tokens))
     form = read_form(shape, Path(checkpoint), artifact.specials)
     model = load_encoders(Path(checkpoint))[0].to(device)
     check_fits(model, artifact.specials, Path(checkpoint), "encoder.question_tokens", shape.question_tokens)
+    budget = encoding_budget(token_budget, device, model.model.config)
     opened = open_index(Path(index))
     check_model(opened, Path(checkpoint))
     if opened.is_approximate:
@@ -168,7 +170,7 @@ def _maker(
 
     def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
         rows = question_rows(artifact, [row for row, _ in questions[start:stop]], form)
-        questions_QD = encode_rows(model, rows, token_budget)
+        questions_QD = encode_rows(model, rows, budget)
         depth = settings.train_depth if questions[start][1].split == "train" else settings.depth
         started_at = time.monotonic()
         (found_QK, scores_QK), short = _top_k(questions_QD, opened, depth, settings.approximate, None, on_gpu)

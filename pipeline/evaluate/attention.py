@@ -6,12 +6,12 @@ Shapes: N sections, L layers, H heads.
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from pipeline.config import Config, Seed
+from pipeline.config import Config, CountOrAuto, Seed
 from pipeline.data.parquet import write_parquet
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
@@ -110,7 +110,7 @@ def entropy_shards(
     sections_file: str,
     length: int,
     folder: str,
-    token_budget: int,
+    token_budget: CountOrAuto,
     workers: int,
     numbers: list[int] | None,
 ) -> dict:
@@ -118,19 +118,23 @@ def entropy_shards(
     from pipeline.evaluate.attention_entropy import entropy_rows
     from pipeline.modeling.checkpoint import load_encoder
     from pipeline.tokenization.token_files import Tokens
+    from pipeline.training.memory import encoding_budget
 
     data, job = Tokens.open(Path(tokens)), json.loads(Path(sections_file).read_text())
     rows, models = job["rows"], job["models"]
 
     @lru_cache(1)
-    def model(number: int):
-        return load_encoder(Path(models[number])).to(device)  # type: ignore[arg-type]
+    def model(number: int) -> tuple[Any, int]:
+        """Returns the model and the tokens of a forward pass."""
+        loaded = load_encoder(Path(models[number])).to(device)  # type: ignore[arg-type]
+        return loaded, encoding_budget(token_budget, device, loaded.config)
 
     def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
         number, first = divmod(start, len(rows))
         texts = [data.passages[row][: length - 2] for row in rows[first : first + stop - start]]
         ids = [np.concatenate(([data.specials.cls], text, [data.specials.sep])).astype(np.int64) for text in texts]
-        return entropy_rows(model(number), ids, token_budget, tick)
+        own, budget = model(number)
+        return entropy_rows(own, ids, budget, tick)
 
     spans = of_models(len(models), len(rows))
     shards.build_shards(

@@ -12,9 +12,11 @@ from pipeline.finetune.config import FinetuneConfig, TrainSubset
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work
+from pipeline.tokenization.token_files import Tokens
 
 if TYPE_CHECKING:
     from pipeline.data.judged import Judged
+    from pipeline.finetune.pools import Pools
     from pipeline.finetune.soft_targets import Scores
     from pipeline.finetune.validation import Candidates
 
@@ -108,6 +110,7 @@ def finetune(
     from pipeline.data.barred import Dropped
     from pipeline.finetune import examples, pools, soft_targets, training_pools, validation
     from pipeline.finetune.scheduling.batch_search import check_pairs
+    from pipeline.runtime.gpu_ranks import fed_ranks
     from pipeline.runtime.launch import launch
 
     dropped = Dropped()
@@ -128,6 +131,7 @@ def finetune(
         candidates = validation.read_candidates(config.validation, collection, bm25, config.seed)
         files["candidates"] = work.checkpoints / "candidates.npz"
         save_arrays(files["candidates"], candidates)
+    machine = fed_ranks(work.machine, lambda: update_tokens(config, encoder, Tokens.open(tokens), all_pools))
     arguments = {
         "config": config.model_dump(mode="json"),
         "encoder": encoder.model_dump(mode="json"),
@@ -136,10 +140,20 @@ def finetune(
         "files": {name: str(path) for name, path in files.items()},
         "out": str(work.out),
         "checkpoints": str(work.checkpoints),
-        "machine": work.machine.model_dump(mode="json"),
+        "machine": machine.model_dump(mode="json"),
     }
-    result = launch("pipeline.finetune.train:train_encoders", arguments, work.machine, work.progress, work.checkpoints)
+    result = launch("pipeline.finetune.train:train_encoders", arguments, machine, work.progress, work.checkpoints)
     return result | training_pools.pool_counts(all_pools, config.negatives_per_query, dropped)
+
+
+def update_tokens(config: FinetuneConfig, encoder: EncoderConfig, data: Tokens, pools: "Pools") -> float:
+    """Returns about the mean tokens of an update, over all ranks; prefixes and separators do not count."""
+    import numpy as np
+
+    passage_N = np.minimum(data.titles.lengths, encoder.title_tokens) + data.passages.lengths
+    question = np.minimum(data.queries.lengths[pools.queries] + 2, encoder.question_tokens).mean()
+    passage = np.minimum(passage_N + 2, config.passage_tokens).mean()
+    return config.batch_queries * float(question + (1 + config.negatives_per_query) * passage)
 
 
 def save_arrays(path: Path, arrays: "Candidates | Scores") -> None:

@@ -99,7 +99,7 @@ def update(
     """
     shape, pooling = towers.encoders[0].model.config, towers.encoders[0].pooling
     length_R = np.array([len(row) for row in ids])
-    given = rank_pieces(length_R, questions, towers.tied, machine.gradient_cache_chunk, machine.token_budget)
+    given = rank_pieces(length_R, questions, towers.tied, machine.gradient_cache_chunk, machine.budget)
     tokens = sum(int(length_R[piece.row_B].sum()) for piece in given)
     keep = keeps(shape, len(given), tokens, int(length_R.max()), machine.gradient_cache, device)
     operations = 0.0

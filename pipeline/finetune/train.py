@@ -29,6 +29,7 @@ from pipeline.runtime.ranks import rank
 from pipeline.runtime.work import Machine, Metrics, Progress
 from pipeline.tokenization.token_files import Tokens
 from pipeline.training import loop
+from pipeline.training.memory import settle
 
 
 def train_encoders(
@@ -49,11 +50,17 @@ def train_encoders(
     `files`: paths of the pools and, if the recipe needs them, of a teacher's scores and the validation candidates.
     """
     settings, encoder_settings = FinetuneConfig(**config), EncoderConfig(**encoder)
-    machine_settings = Machine.model_validate(machine)
     data, pools = Tokens.open(Path(tokens)), load_pools(Path(files["pools"]))
     scores = Scores(**np.load(files["scores"])) if "scores" in files else None
     form = read_form(encoder_settings, Path(start), data.specials)
     towers = starting_towers(Path(start), settings, encoder_settings, data, device)
+    machine_settings = settle(
+        Machine.model_validate(machine),
+        device,
+        towers.encoders[0].model.config,
+        towers.trained,
+        most_tokens(settings, encoder_settings),
+    )
     size = examples.epoch_size(pools)
     edges = examples.batches(size, settings.batch_queries)
     epoch_steps = len(edges) - 1
@@ -62,13 +69,13 @@ def train_encoders(
     if "candidates" in files:
         candidates = Candidates(**np.load(files["candidates"]))
         validator = Validator(
-            towers, candidates, data, form, settings.passage_tokens, machine_settings.token_budget, Path(checkpoints)
+            towers, candidates, data, form, settings.passage_tokens, machine_settings.budget, Path(checkpoints)
         )
 
     def vectors_of(queries_N: np.ndarray, passages_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         sides = question_rows(data, queries_N, form), passage_rows(data, passages_N, form, settings.passage_tokens)
         encoded = [
-            encode_all(one, ids, machine_settings.token_budget) for one, ids in zip(towers.encoders, sides, strict=True)
+            encode_all(one, ids, machine_settings.budget) for one, ids in zip(towers.encoders, sides, strict=True)
         ]
         return encoded[0].cpu().numpy(), encoded[1].cpu().numpy()
 
@@ -108,6 +115,11 @@ def train_encoders(
             if rows:
                 write_parquet(pa.Table.from_pylist(rows), Path(out) / f"{name}.parquet")
     return {**loop.history_metrics(history), **validated, **cut}
+
+
+def most_tokens(config: FinetuneConfig, encoder: EncoderConfig) -> int:
+    """Returns a number of tokens that no update exceeds, over all ranks."""
+    return config.batch_queries * (encoder.question_tokens + (1 + config.negatives_per_query) * config.passage_tokens)
 
 
 def loss_of(

@@ -22,7 +22,7 @@ def packed(
 ) -> Batch:
     """Packs this rank's share of sequences with the concatenated tokens `ids_T`; `true_T`: before masking."""
     first_S = np.cumsum(length_S) - length_S
-    mine = share(length_S + 2, machine.gradient_cache_chunk, machine.token_budget)
+    mine = share(length_S + 2, machine.gradient_cache_chunk, machine.budget)
     return Batch(
         chunks=[collate(n, row_B, first_S, length_S, ids_T, true_T, masked_T, specials, device) for n, row_B in mine],
         sequences=len(length_S),

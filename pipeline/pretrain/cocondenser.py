@@ -2,6 +2,7 @@
 section 3.2)."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -172,7 +173,25 @@ def cocondenser(config: CocondenserConfig, tokens: Path, start: Path, work: Work
     With `config.checkpoint`, that checkpoint passes through unchanged if it fits the tokens; it may lack a head.
     """
     check_cocondenser(config, tokens, start)
-    return launch_pretraining("pipeline.pretrain.cocondenser:prepare_cocondenser", config, tokens, start, work)
+    prepare = "pipeline.pretrain.cocondenser:prepare_cocondenser"
+    return launch_pretraining(prepare, config, tokens, start, work, partial(update_tokens, config))
+
+
+def update_tokens(config: CocondenserConfig, data: Tokens) -> float:
+    """Returns the mean tokens of an update, over all ranks. Reads only lengths."""
+    if config.batch_tokens is not None:
+        return float(config.batch_tokens)
+    return (config.batch_documents or 0) * float(long_documents(config, data).tokens_N.mean())
+
+
+def most_tokens(config: CocondenserConfig) -> int:
+    """Returns a number of tokens that no update exceeds, over all ranks."""
+    pair = 2 * (config.span_max + 2)
+    if config.batch_documents is not None:
+        return config.batch_documents * pair
+    # A batch begins its last document within its size. A pair of random lengths counts with the mean of its shortest
+    # and longest length, which is at least half of the longest.
+    return ((config.batch_tokens or 0) + pair) * (2 if config.random_lengths else 1)
 
 
 def prepare_cocondenser(config: dict[str, Any], start: Path, tokens: Path, machine: Machine, device: str) -> "Training":
@@ -183,12 +202,14 @@ def prepare_cocondenser(config: dict[str, Any], start: Path, tokens: Path, machi
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import update
     from pipeline.pretrain.train import Training
+    from pipeline.training.memory import settle
 
     own = CocondenserConfig.model_validate(config)
     if not own.trains:
         return Training(own, bert.with_own_head(start, None).to(device), head_objective(start))
 
     module = bert.with_own_head(start, "condenser").to(device)
+    machine = settle(machine, device, module["lm"].config, module, most_tokens(own))
     data = Tokens.open(tokens)
     documents = long_documents(own, data)
     draw = pair_drawer(own, data, documents)

@@ -113,7 +113,13 @@ def condenser(config: CondenserConfig, tokens: Path, start: Path, work: Work) ->
     With `config.checkpoint`, that checkpoint passes through unchanged if it has a head and fits the tokens.
     """
     check_condenser(config, tokens, start)
-    return launch_pretraining("pipeline.pretrain.condenser:prepare_condenser", config, tokens, start, work)
+    prepare = "pipeline.pretrain.condenser:prepare_condenser"
+    return launch_pretraining(prepare, config, tokens, start, work, lambda _: update_tokens(config))
+
+
+def update_tokens(config: CondenserConfig) -> float:
+    """Returns about the mean tokens of an update, over all ranks: most blocks are nearly full."""
+    return float(config.batch_tokens or (config.batch_blocks or 0) * config.length)
 
 
 def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine: Machine, device: str) -> "Training":
@@ -123,6 +129,7 @@ def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import update
     from pipeline.pretrain.train import Training
+    from pipeline.training.memory import settle
 
     own = CondenserConfig.model_validate(config)
     if (own.continued or own.checkpoint is not None) and own.head_layers:
@@ -132,6 +139,7 @@ def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine
     if not own.trains:
         return Training(own, module, own.objective)
 
+    machine = settle(machine, device, module["lm"].config, module)
     data = Tokens.open(tokens)
     begin_N, length_N = cut_blocks(own, data)
     size_N, batch_size, field = sizes(own, length_N)

@@ -7,6 +7,7 @@ stages (Lee et al. put the title first).
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -142,7 +143,14 @@ def ict(config: IctConfig, tokens: Path, start: Path, work: Work) -> Metrics:
     or the start passes through unchanged.
     """
     check_ict(config, tokens, start)
-    return launch_pretraining("pipeline.pretrain.inverse_cloze:prepare_ict", config, tokens, start, work)
+    prepare = "pipeline.pretrain.inverse_cloze:prepare_ict"
+    return launch_pretraining(prepare, config, tokens, start, work, partial(update_tokens, config))
+
+
+def update_tokens(config: IctConfig, data: Tokens) -> float:
+    """Returns about the mean tokens of an update, over all ranks: a segment's length is between its limits."""
+    passage = np.minimum(data.passages.lengths + 2, config.passage_tokens).mean()
+    return config.batch_passages * float(passage + min((config.segment_min + config.segment_tokens) / 2, passage))
 
 
 def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Machine, device: str) -> "Training":
@@ -156,6 +164,7 @@ def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Mach
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import Contrast, update
     from pipeline.pretrain.train import Training
+    from pipeline.training.memory import settle
 
     own = IctConfig.model_validate(config)
     if not own.trains:
@@ -173,6 +182,8 @@ def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Mach
     module = module.to(device).requires_grad_(False)  # weight decay must not change weights without a loss
     lm.base_model.requires_grad_(True)
     projection.requires_grad_(True)
+    most_tokens = own.batch_passages * (own.segment_tokens + own.passage_tokens)
+    machine = settle(machine, device, lm.config, module, most_tokens)
     contrast = Contrast("ict", inverse_cloze, projection)
     limits = own.segment_min - 2, own.segment_tokens - 2, own.passage_tokens - 2, own.remove_probability
 

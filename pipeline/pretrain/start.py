@@ -84,12 +84,25 @@ def unfit(stage: str, checkpoint: Path | None, skip_from: int, longest: int, nee
     return [f"{stage}.checkpoint: {head}: missing"] if needs_head and not head.is_file() else []
 
 
-def launch_pretraining(prepare: str, config: PretrainConfig, tokens: Path, start: Path, work: Work) -> Metrics:
+def launch_pretraining(
+    prepare: str,
+    config: PretrainConfig,
+    tokens: Path,
+    start: Path,
+    work: Work,
+    update_tokens: Callable[[Tokens], float],
+) -> Metrics:
     """Runs a pre-training in child processes, from its finished checkpoint or from `start`.
 
-    `prepare`: `module:name` of the function that prepares it (pipeline/pretrain/train.py).
+    `prepare`: `module:name` of the function that prepares it (pipeline/pretrain/train.py). `update_tokens`: returns
+    about the mean tokens of an update.
     """
+    from pipeline.runtime.gpu_ranks import fed_ranks
     from pipeline.runtime.launch import launch
+
+    machine = work.machine
+    if config.trains:
+        machine = fed_ranks(machine, lambda: update_tokens(Tokens.open(tokens)))
 
     arguments = {
         "prepare": prepare,
@@ -99,6 +112,6 @@ def launch_pretraining(prepare: str, config: PretrainConfig, tokens: Path, start
         "tokenizer": str(start),
         "out": str(work.out),
         "checkpoints": str(work.checkpoints),
-        "machine": work.machine.model_dump(mode="json"),
+        "machine": machine.model_dump(mode="json"),
     }
-    return launch("pipeline.pretrain.train:train_objective", arguments, work.machine, work.progress, work.checkpoints)
+    return launch("pipeline.pretrain.train:train_objective", arguments, machine, work.progress, work.checkpoints)

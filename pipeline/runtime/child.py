@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pkgutil import resolve_name
 
-from pipeline.runtime.processes import die_with_parent, python, quick_exit, report_errors, reporter
+from pipeline.runtime.processes import die_with_parent, log_to, python, quick_exit, report_errors, reporter
 
 
 def become_torchrun(text: str) -> None:
@@ -40,6 +40,8 @@ def main() -> None:
         become_torchrun(sys.argv[1])
     mark_finished, report = quick_exit(), reporter()
     first = os.environ.get("LOCAL_RANK", "0") == "0"  # of this node: rank 0 may run on another node
+    if first:
+        log_to(report)
 
     def progress(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
         if first:

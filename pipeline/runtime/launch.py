@@ -29,6 +29,8 @@ TRAINING, ENCODING = 1 << 22, 1 << 30
 training, larger blocks go back to the kernel, because keeping them fragments memory: from thresholds of 32 MiB on, the
 peak grows with the batch. In encoding, each call needs the blocks of the previous call, so all are kept: a third faster
 at 12 x 768. (Huge pages for large blocks: faster on a fresh machine, a tenth slower once all its memory was in use.)"""
+CUDA_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Variables that set PyTorch's allocator, the second with its name before version 2.9. The user's own value counts."""
 JOB = "job.json"
 """File in the checkpoints folder: the job that the other nodes of a training run."""
 TAIL = 60
@@ -145,6 +147,9 @@ def child_environment(device: str, threads: int, kept: int = TRAINING, alone: bo
     """
     added = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     added["PYTHONFAULTHANDLER"] = "1"  # a child that aborts prints its stack
+    if device == "cuda" and not any(name in os.environ for name in CUDA_ALLOCATOR):
+        # Chunks differ in size. Without it, a nearly full GPU's memory breaks into pieces that are too small.
+        added[CUDA_ALLOCATOR[0]] = "expandable_segments:True"
     if device == "cpu":
         added["GLIBC_TUNABLES"] = ALLOCATOR.format(kept)
     if device == "cpu" and alone:

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import ctypes
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from pipeline.errors import InputError
 from pipeline.runtime import network
 from pipeline.runtime.work import Machine, Progress
 
+LOG = logging.getLogger(__name__)
 ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds this code."""
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
@@ -89,16 +91,33 @@ def report_errors(report: Say) -> Iterator[None]:
 
 
 def listen(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any]:
-    """Passes the child's progress on until it ends. Returns its final message: a result or the first error."""
+    """Passes on the child's progress and its log lines (`log_to`) until it ends.
+
+    Returns its final message: a result or the first error.
+    """
     reply: dict[str, Any] = {}
     assert child.stdout is not None
     for line in child.stdout:
         message = json.loads(line)
         if "progress" in message:
             progress(*message["progress"])
+        elif "log" in message:
+            LOG.info("%s", message["log"])
         else:
             reply = {**message, **reply}
     return reply
+
+
+def log_to(report: Say) -> None:
+    """Reports the log lines of this library, from level INFO on, to the caller."""
+
+    class Reporter(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            report({"log": record.getMessage()})
+
+    own = logging.getLogger("pipeline")
+    own.setLevel(logging.INFO)
+    own.addHandler(Reporter())
 
 
 def ending(code: int) -> str:

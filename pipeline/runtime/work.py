@@ -20,7 +20,8 @@ class Machine(Config):
     device: Literal["auto", "cpu", "cuda"]
     """`auto`: CUDA if there is a device."""
     ranks: CountOrAuto
-    """Processes of a training. `auto`: one per GPU; on CPU one single-threaded process per core, at most 8."""
+    """Processes of a training. `auto`: on CUDA one for each GPU, but no more than an update can feed
+    (pipeline/runtime/gpu_ranks.py); on CPU one single-threaded process per core, at most 8."""
     torchrun: list[str]
     """torchrun's flags if a training runs on several nodes, such as --nnodes=2 and --rdzv-endpoint=HOST:PORT.
     `ranks` then counts those of each node, `cocondenser train-node` runs on the other nodes, and all nodes share
@@ -29,12 +30,15 @@ class Machine(Config):
     """Threads of each training process. `auto`: 1 on CPU (two OpenMP threads are very slow on a shared core)."""
     workers: CountOrAuto
     """Processes that encode, search, score and mine, and threads of Lucene. `auto`: one for each core (at most 8)."""
-    token_budget: int = Field(ge=1)
-    """Tokens in one forward pass. About 2,000 fit a CPU's cache."""
+    token_budget: CountOrAuto
+    """Tokens in one forward pass. `auto`: 2,000 on a CPU, which fit its cache; on CUDA 32,768, or fewer if the free
+    memory of a GPU is smaller (pipeline/training/memory.py)."""
     gradient_cache_chunk: int | None = Field(ge=1)
-    """Spans, questions or passages in one chunk, the unit of the gradient cache. null: chunks by `token_budget`."""
+    """Mean number of spans, questions or passages in a chunk, the unit of the gradient cache. A batch has at least one
+    chunk for each rank, and its chunks have about equally many tokens. null: chunks by `token_budget`."""
     gradient_cache: Literal["auto", "always", "never"]
-    """Gradient cache of coCondenser and fine-tuning: `auto` uses it if an update's graphs need too much memory."""
+    """Gradient cache of coCondenser and fine-tuning: `auto` uses it if an update's graphs need too much memory. On CUDA
+    it decides once for a training, on a CPU for each update."""
     tf32: bool
     """TensorFloat-32 for the remaining float32 products on CUDA: faster, with 10 bits of mantissa."""
     ray: str | None
@@ -43,6 +47,12 @@ class Machine(Config):
     machines, ray://HOST:10001 on any other); all machines see the store under the same path."""
     checkpoint_minutes: float = Field(ge=0)
     """Minutes between two training checkpoints; the last two are kept."""
+
+    @property
+    def budget(self) -> int:
+        """The number of `token_budget`. `auto` becomes one in the child process (pipeline/training/memory.py)."""
+        assert self.token_budget != "auto", "the child process has not resolved token_budget"
+        return self.token_budget
 
     @field_validator("ray")
     @classmethod

@@ -35,6 +35,7 @@ from pipeline.sentences.tune import TuneConfig, TuneTraining
 from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 from pipeline.training import loop
 from pipeline.training.best_weights import BestWeights, Row
+from pipeline.training.memory import settle
 
 SUBSET = 5
 """First number of the subset's seed; no other draw of pipeline/finetune/examples.py uses it."""
@@ -101,12 +102,15 @@ def train_sentences(
 ) -> Metrics:
     """Runs on each rank, on its part of every batch; rank 0 writes the checkpoint."""
     tune_config, training = TuneConfig(**config), TuneTraining(**settings)
-    encoder_config, machine_config = SentenceEncoder(**encoder), Machine.model_validate(machine)
+    encoder_config = SentenceEncoder(**encoder)
     seed = training.seed
     description = tables.describe(Path(table))
     kind = description["kind"]
     sentences = SentenceTokenizer(Path(start), encoder_config)
     towers = starting(Path(start), kind, training, encoder_config, sentences, device)
+    most_tokens = training.batch * len(TEXTS[kind]) * encoder_config.tokens
+    backbone = towers.encoders[0].model.config
+    machine_config = settle(Machine.model_validate(machine), device, backbone, towers.trained, most_tokens)
     rows = subset(tables.read_split(Path(table), "train"), tune_config.max_rows, training.subset_seed)
     edges = examples.batches(len(rows), training.batch)
     epoch_steps = len(edges) - 1
@@ -115,7 +119,7 @@ def train_sentences(
     def measure_split(split: str) -> tuple[dict[str, np.ndarray], Metrics]:
         table_N = tables.read_split(Path(table), split)
         ids = [row for name in TEXTS[kind] for row in sentences.rows(table_N[name].to_pylist())]
-        vectors_RE = encode_all(towers.encoders[0], ids, machine_config.token_budget)
+        vectors_RE = encode_all(towers.encoders[0], ids, machine_config.budget)
         columns, figures = measure(kind, vectors_RE.cpu(), table_N, towers.scorer)
         return columns, {**figures, "sentences_cut": sentences.cut(ids)}
 

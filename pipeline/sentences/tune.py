@@ -15,6 +15,9 @@ from pipeline.runtime.work import Metrics, Work
 from pipeline.sentences.model import SentenceEncoder
 from pipeline.training.loop import Optimiser
 
+CHARACTERS = 4
+"""Characters of a token in English text, about."""
+
 
 class TuneConfig(Config):
     epochs: int = Field(ge=0)
@@ -53,12 +56,14 @@ def tune(
     [3]). One or several processes compute the vectors (`machine.ranks`); on the CPU their number changes the bytes.
     Raises InputError if the table has fewer training rows than requested, or inputs exceed the model's positions.
     """
+    from pipeline.runtime.gpu_ranks import fed_ranks
     from pipeline.runtime.launch import launch
     from pipeline.sentences import tables
 
     available = tables.describe(table)["train"]
     if config.max_rows is not None and config.max_rows > available:
         raise InputError(f"sizes: {config.max_rows:,} training rows requested, but the table has {available:,}")
+    machine = fed_ranks(work.machine, lambda: update_tokens(training.batch, encoder.tokens, table))
     arguments = {
         "config": config.model_dump(mode="json"),
         "settings": training.model_dump(mode="json"),
@@ -67,9 +72,22 @@ def tune(
         "start": str(start),
         "out": str(work.out),
         "checkpoints": str(work.checkpoints),
-        "machine": work.machine.model_dump(mode="json"),
+        "machine": machine.model_dump(mode="json"),
     }
     work.checkpoints.mkdir(parents=True, exist_ok=True)
-    return launch(
-        "pipeline.sentences.training:train_sentences", arguments, work.machine, work.progress, work.checkpoints
-    )
+    return launch("pipeline.sentences.training:train_sentences", arguments, machine, work.progress, work.checkpoints)
+
+
+def update_tokens(batch: int, longest: int, table: Path) -> float:
+    """Returns about the mean tokens of an update of `batch` rows, over all ranks.
+
+    `longest`: tokens of the longest sentence that the model reads. The sentences are not tokenized here.
+    """
+    import pyarrow.compute as pc
+
+    from pipeline.sentences import tables
+    from pipeline.sentences.readers import TEXTS
+
+    rows = tables.read_split(table, "train")
+    characters = [pc.mean(pc.utf8_length(rows[name])).as_py() for name in TEXTS[tables.describe(table)["kind"]]]
+    return batch * sum(min(mean / CHARACTERS + 2, longest) for mean in characters)

@@ -1,13 +1,43 @@
-"""Whether an update fits into memory with all its graphs: an estimate that changes the speed, never the result."""
+"""How much memory an update needs, and how much there is: estimates that change the speed, never the loss.
 
+Shapes: T tokens of a chunk, D dimensions, I inner dimensions of a layer, V vocabulary. On CUDA activations are bfloat16
+(2 bytes), and the sums that LayerNorm reads float32 (4 bytes).
+"""
+
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
+from pipeline.config import CountOrAuto, number_or
 from pipeline.modeling.packing import Batch
+from pipeline.runtime import ranks
+from pipeline.runtime.work import Machine
+
+LOG = logging.getLogger(__name__)
+GIB = 1 << 30
 
 SHARE = 0.5
-"""Share of the free memory; the rest is for the head, the vocabulary's logits and what the estimate leaves out."""
+"""Share of a CPU's free memory that kept graphs may take; the rest is for the head, the vocabulary's logits and what
+the estimate leaves out."""
+CUDA_SHARE = 0.85
+"""Share of a GPU's free memory that an update may take. The rest is for the vectors of the whole batch, communication,
+and what the allocator cannot use."""
+
+CPU_BUDGET = 2000
+"""Tokens of a forward pass on a CPU. More do not fit its cache."""
+CUDA_BUDGET = 32_768
+"""Most tokens of a forward pass on a GPU. From here on a larger pass is hardly faster."""
+STEP = 1024
+"""An automatic budget is a multiple: some free bytes more or less do not change the chunks."""
+
+MASKED = 0.15
+"""Share of masked tokens (BERT)."""
+HEAD_LAYERS = 2
+"""Layers of a Condenser head."""
 
 GROUP = Path("/sys/fs/cgroup")
 """Folder of a container's own memory limit."""
@@ -24,12 +54,129 @@ def keeps(config: Any, chunks: int, tokens: int, longest: int, cache: str, devic
     """As `keeps_graphs`, for `chunks` chunks of `tokens` tokens together; `longest`: tokens of the longest sequence."""
     if cache != "auto":
         return cache == "never"
-    return chunks < 2 or tokens * bytes_per_token(config, longest, device) < SHARE * free_bytes(device)
+    if chunks < 2:
+        return True
+    if device == "cuda":
+        need = graphs_bytes(config, tokens, tokens // chunks, config.hidden_dropout_prob > 0)
+        return need < CUDA_SHARE * free_bytes(device)
+    return tokens * bytes_per_token(config, longest) < SHARE * free_bytes(device)
 
 
-def bytes_per_token(config: Any, length: int, device: str) -> int:
-    """Returns the bytes per token of a backbone's graph: inputs and outputs of each operation, four bytes each."""
-    keeps_scores = config.attention_probs_dropout_prob > 0 and device == "cpu"  # other kernels recompute them
+def settle(machine: Machine, device: str, config: Any, module: nn.Module, most_tokens: int | None = None) -> Machine:
+    """Returns the machine with what its `token_budget` and `gradient_cache` mean for training `module`, on all ranks.
+
+    `module`: on the device, still without gradients and Adam's moments. `config`: of its backbone. `most_tokens`: no
+    update has more, over all ranks; None if the loss compares no vectors, so that no update needs a gradient cache. On
+    a CPU `gradient_cache: auto` stays, and each update decides (`keeps`).
+    """
+    budget = training_budget(machine.token_budget, device, config, module)
+    machine = machine.model_copy(update={"token_budget": budget})
+    if most_tokens is None or machine.gradient_cache != "auto" or device != "cuda":
+        return machine
+    tokens = -(-most_tokens // ranks.world())
+    need = graphs_bytes(config, tokens, min(tokens, budget), has_dropout(module))
+    usable = usable_bytes(module)
+    is_one_chunk = machine.gradient_cache_chunk is None and tokens <= budget
+    keep = is_one_chunk or need <= usable
+    LOG.info("%s", cache_line(keep, tokens, need, usable))
+    return machine.model_copy(update={"gradient_cache": "never" if keep else "always"})
+
+
+def cache_line(keep: bool, tokens: int, need: int, usable: int) -> str:
+    """Returns the line that explains the choice of `gradient_cache: auto`."""
+    graphs = f"the graphs of up to {tokens:,} tokens need {need / GIB:.1f} GiB"
+    return f"gradient cache {'off' if keep else 'on'}: {graphs}, a GPU has {usable / GIB:.1f} GiB for them"
+
+
+def training_budget(choice: CountOrAuto, device: str, config: Any, module: nn.Module) -> int:
+    """Returns the tokens of a forward pass with gradients, equal on all ranks."""
+    if choice != "auto" or device == "cpu":
+        return number_or(choice, CPU_BUDGET)
+    usable = usable_bytes(module) - cast_bytes(config)
+    return least_of_ranks(tokens_in(usable, chunk_bytes(config, has_dropout(module))), device)
+
+
+def encoding_budget(choice: CountOrAuto, device: str, config: Any) -> int:
+    """Returns the tokens of a forward pass without gradients. `config`: of the backbone, which is on the device."""
+    if choice != "auto" or device == "cpu":
+        return number_or(choice, CPU_BUDGET)
+    return tokens_in(int(CUDA_SHARE * free_bytes(device)), pass_bytes(config))
+
+
+def tokens_in(usable: int, per_token: int) -> int:
+    """Returns the tokens of a forward pass that fit into `usable` bytes, at most CUDA_BUDGET."""
+    return min(max(usable // per_token // STEP * STEP, STEP), CUDA_BUDGET)
+
+
+def least_of_ranks(number: int, device: str) -> int:
+    """Returns the smallest number of all ranks: they must cut a batch into the same chunks."""
+    if ranks.world() == 1:
+        return number
+    of_ranks = torch.zeros(ranks.world(), dtype=torch.int64, device=device)
+    of_ranks[ranks.rank()] = number
+    return int(ranks.sum_over_ranks(of_ranks).min())
+
+
+def has_dropout(module: nn.Module) -> bool:
+    """Whether a layer drops out values in training."""
+    return any(isinstance(layer, nn.Dropout) and layer.p > 0 for layer in module.modules())
+
+
+def usable_bytes(module: nn.Module) -> int:
+    """Returns the bytes of this rank's GPU for chunks: without the gradients and Adam's moments, which come later."""
+    later = 3 * 4 * sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+    return int(CUDA_SHARE * max(free_bytes("cuda") - later, 0))
+
+
+def graphs_bytes(config: Any, tokens: int, chunk_tokens: int, dropout: bool) -> int:
+    """Returns the peak of an update that keeps the graphs of `tokens` tokens, in chunks of `chunk_tokens`, on CUDA."""
+    kept, chunks = kept_bytes(config, dropout), -(-tokens // max(chunk_tokens, 1))
+    return tokens * kept + chunk_tokens * (chunk_bytes(config, dropout) - kept) + chunks * cast_bytes(config)
+
+
+def cast_bytes(config: Any) -> int:
+    """Returns the bytes of the layers' weights in bfloat16. Each chunk's graph on CUDA has its own copy (autocast)."""
+    by_layer = 4 * config.hidden_size**2 + 2 * config.hidden_size * config.intermediate_size
+    return 2 * config.num_hidden_layers * by_layer
+
+
+def kept_bytes(config: Any, dropout: bool) -> int:
+    """Returns the bytes per token of a backbone's graph on CUDA. Its last layer computes only the masked tokens."""
+    size, layer = config.hidden_size, layer_bytes(config, dropout)
+    embeddings = 4 * size + size * dropout  # the input of LayerNorm; the mask
+    last = 8 * size + int(MASKED * layer)  # keys and values of all tokens, and their inputs
+    return embeddings + (config.num_hidden_layers - 1) * layer + last
+
+
+def layer_bytes(config: Any, dropout: bool) -> int:
+    """Returns the bytes per token that one layer keeps for its backward pass on CUDA.
+
+    Per dimension: the inputs of query, key and value, each cast separately (6), the three (6), the attended values (2),
+    the inputs of both LayerNorms (8), the input of the inner layer (2), and two masks of dropout (1 each). The inner
+    layer keeps its output before and after GELU. Attention keeps a normaliser for each head.
+    """
+    attention = 4 * config.num_attention_heads
+    return (24 + 2 * dropout) * config.hidden_size + 4 * config.intermediate_size + attention
+
+
+def chunk_bytes(config: Any, dropout: bool) -> int:
+    """Returns the peak bytes per token of one chunk's training on CUDA: backbone, Condenser head and vocabulary.
+
+    Logits of the masked tokens, from the backbone and from the head: the logarithm of their softmax, its gradient and
+    the logits' gradient, all in float32.
+    """
+    logits = 2 * MASKED * config.vocab_size * 12
+    return kept_bytes(config, dropout) + HEAD_LAYERS * layer_bytes(config, dropout) + int(logits)
+
+
+def pass_bytes(config: Any) -> int:
+    """Returns the peak bytes per token of a forward pass without gradients on CUDA."""
+    return 16 * config.hidden_size + 4 * config.intermediate_size
+
+
+def bytes_per_token(config: Any, length: int) -> int:
+    """Returns the bytes per token of a backbone's graph on a CPU: inputs and outputs of each operation, in float32."""
+    keeps_scores = config.attention_probs_dropout_prob > 0  # without dropout, the kernel computes them again
     scores = 3 * config.num_attention_heads * length if keeps_scores else 0
     layer = 12 * config.hidden_size + 2 * config.intermediate_size + scores
     return 4 * config.num_hidden_layers * layer
@@ -38,8 +185,6 @@ def bytes_per_token(config: Any, length: int, device: str) -> int:
 def free_bytes(device: str) -> int:
     """Returns the bytes that this rank may use: its share among the ranks of the machine."""
     if device == "cuda":
-        import torch
-
         return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     free = int(fields["MemAvailable"].split()[0]) * 1024

@@ -1,6 +1,7 @@
 """The task that runs a stage, with a real Prefect server."""
 
 import base64
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -126,6 +127,23 @@ def test_a_notice_is_shown_each_time(store: Store, machine: Machine, monkeypatch
     notices = [line for line in printed if "letters" in line]
     assert ["odd \\[letters]" in line for line in notices] == [True, False] * 2
     assert ["few letters" in line for line in notices] == [False, True] * 2
+
+
+def test_log_lines_of_a_stage_are_shown_with_its_name(
+    store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from letters import letter
+
+    def with_a_line(config: Any, before: Path | None, work: Work) -> Metrics:
+        logging.getLogger("pipeline.runtime.gpu_ranks").info("%d of 8 GPUs", 2)
+        return letter(config, before, work)
+
+    printed: list[str] = []
+    monkeypatch.setattr("tasks.run.print_line", printed.append)
+    monkeypatch.setitem(STAGES, "letter", Stage(with_a_line))
+    for _ in range(2):  # the second from the store
+        run(order(store, machine, "a"), {"before": None})
+    assert [line for line in printed if "GPUs" in line] == ["  [yellow]Letter_1: 2 of 8 GPUs[/]"]
 
 
 def test_a_broken_artifact_is_named_and_built_again(

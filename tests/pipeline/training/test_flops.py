@@ -81,7 +81,7 @@ def test_a_processor_has_a_peak():
 def test_the_cache_is_chosen_by_memory(model_and_batch, monkeypatch):
     lm, batch = model_and_batch
     many = batch._replace(chunks=batch.chunks * 2)
-    need = memory.bytes_per_token(lm.config, 61, "cpu") * sum(chunk.every.size for chunk in many.chunks)
+    need = memory.bytes_per_token(lm.config, 61) * sum(chunk.every.size for chunk in many.chunks)
     for free, keeps in ((3 * need, True), (need, False)):
         monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free)
         assert memory.keeps_graphs(lm, many, "auto", "cpu") == keeps
