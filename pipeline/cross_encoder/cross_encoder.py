@@ -146,8 +146,10 @@ def update_tokens(config: CrossEncoderConfig, data: "Tokens", pools: "Pools") ->
     """Returns about the mean tokens of an update, over all ranks."""
     import numpy as np
 
+    from pipeline.finetune.examples import mean_batch
+
     own = lengths(config)
     passage_N = np.minimum(data.titles.lengths, own.title_tokens) + data.passages.lengths
     question = np.minimum(data.queries.lengths[pools.queries], own.question_tokens).mean()
     pair = float(question + np.minimum(passage_N, own.passage_tokens).mean()) + SPECIAL_TOKENS["bert"]
-    return config.batch_queries * (1 + config.negatives_per_query) * pair
+    return mean_batch(pools, config.batch_queries) * (1 + config.negatives_per_query) * pair

@@ -134,3 +134,9 @@ def batches(size: int, most: int) -> np.ndarray:
     """Returns the edges of an epoch's batches: at most `most` of `size` examples each, sizes differ by at most one."""
     number = -(-size // most)
     return np.arange(number + 1) * size // number
+
+
+def mean_batch(pools: Pools, most: int) -> float:
+    """Returns the mean number of examples in an epoch's `batches`."""
+    size = epoch_size(pools)
+    return size / (len(batches(size, most)) - 1)

@@ -150,10 +150,12 @@ def update_tokens(config: FinetuneConfig, encoder: EncoderConfig, data: Tokens, 
     """Returns about the mean tokens of an update, over all ranks; prefixes and separators do not count."""
     import numpy as np
 
+    from pipeline.finetune.examples import mean_batch
+
     passage_N = np.minimum(data.titles.lengths, encoder.title_tokens) + data.passages.lengths
     question = np.minimum(data.queries.lengths[pools.queries] + 2, encoder.question_tokens).mean()
     passage = np.minimum(passage_N + 2, config.passage_tokens).mean()
-    return config.batch_queries * float(question + (1 + config.negatives_per_query) * passage)
+    return mean_batch(pools, config.batch_queries) * float(question + (1 + config.negatives_per_query) * passage)
 
 
 def save_arrays(path: Path, arrays: "Candidates | Scores") -> None:

@@ -1,6 +1,7 @@
 """Condenser pre-training (Condenser, section 3), or another objective on the same batches."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -114,12 +115,17 @@ def condenser(config: CondenserConfig, tokens: Path, start: Path, work: Work) ->
     """
     check_condenser(config, tokens, start)
     prepare = "pipeline.pretrain.condenser:prepare_condenser"
-    return launch_pretraining(prepare, config, tokens, start, work, lambda _: update_tokens(config))
+    return launch_pretraining(prepare, config, tokens, start, work, partial(update_tokens, config))
 
 
-def update_tokens(config: CondenserConfig) -> float:
-    """Returns about the mean tokens of an update, over all ranks: most blocks are nearly full."""
-    return float(config.batch_tokens or (config.batch_blocks or 0) * config.length)
+def update_tokens(config: CondenserConfig, data: Tokens) -> float:
+    """Returns about the mean tokens of an update, over all ranks; takes the blocks of a LARGE collection as full."""
+    if config.batch_tokens is not None:
+        return float(config.batch_tokens)
+    block = float(config.length)
+    if len(data.passages.tokens) < LARGE:
+        block = float((cut_blocks(config, data)[1] + 2).mean())
+    return (config.batch_blocks or 0) * block
 
 
 def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine: Machine, device: str) -> "Training":

@@ -81,6 +81,50 @@ def test_every_rank_has_the_same_number_of_chunks(monkeypatch):
         assert len(share(np.full(60, 20), None, 300)) == 2
 
 
+def shares(length_S: np.ndarray, chunk: int | None, budget: int, world: int) -> list[list[list[int]]]:
+    """The rows of each chunk of each rank."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranks, "world", lambda: world)
+        found = []
+        for rank in range(world):
+            patch.setattr(ranks, "rank", lambda rank=rank: rank)
+            found.append([row_B.tolist() for _, row_B in share(length_S, chunk, budget)])
+        return found
+
+
+@pytest.mark.parametrize("world", [2, 3, 8])
+@pytest.mark.parametrize("chunk", [7, 64, 256, 1000])
+def test_a_chunk_size_leaves_no_rank_without_work(chunk, world):
+    """As for NQ: 128 questions with 2 passages each, with a chunk size that is more than a rank's share."""
+    rng = np.random.default_rng(0)
+    length_S = np.concatenate([rng.integers(8, 16, 128), rng.integers(120, 200, 256)])
+    tokens = [sum(length_S[rows].sum() for rows in chunks) for chunks in shares(length_S, chunk, 2000, world)]
+    assert sum(tokens) == length_S.sum()
+    if chunk >= len(length_S) / world or chunk == 7:
+        assert max(tokens) < 1.1 * np.mean(tokens)
+    assert min(tokens) > 0
+
+
+def test_chunks_of_a_size_are_the_same_for_each_number_of_ranks():
+    """So dropout, which the chunk's number seeds, is the same."""
+    length_S = np.random.default_rng(0).integers(4, 128, 90)
+    one = sorted(shares(length_S, 15, 1000, 1)[0])
+    assert len(one) == 6
+    assert max(length_S[rows].sum() for rows in one) - min(length_S[rows].sum() for rows in one) < 2 * 128
+    for world in (2, 3, 6):
+        assert sorted(rows for chunks in shares(length_S, 15, 1000, world) for rows in chunks) == one
+
+
+def test_few_long_sequences_are_shared_out_one_by_one():
+    """Runs of the sorted sequences would give the fullest of 8 ranks 16 % more than the mean."""
+    length_S = np.concatenate([np.full(8, 10), np.linspace(60, 128, 48).astype(int)])
+    lots = shares(length_S, None, 32_768, 8)
+    tokens = [length_S[rows].sum() for (rows,) in lots]
+    assert max(tokens) < 1.1 * np.mean(tokens)
+    assert sorted(row for (rows,) in lots for row in rows) == list(range(56))
+    assert all((np.diff(length_S[rows]) >= 0).all() for (rows,) in lots)
+
+
 def test_an_epoch_has_every_item_at_most_once():
     per_epoch, rows = sampling.sampler(np.ones(23, int), 5, 0, "x.batch_documents")
     assert per_epoch == 4
