@@ -43,7 +43,7 @@ def main(
     """Measures both and compares them."""
     root = store_folder(store)
     settings = [f"encode.passage_tokens={tokens}"]
-    recipe, _ = zero_shot_recipe(Store(root), model, collection, settings, name=None, cpu=True)
+    recipe, _ = zero_shot_recipe(Store(root), model, collection, settings, name=None)
     if not (Path(model) / "modules.json").is_file():
         raise InputError(f"--model {model}: no folder of sentence-transformers: no modules.json")
     ready = prepare(recipe, settings, store=root, device="cpu")

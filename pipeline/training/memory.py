@@ -93,7 +93,7 @@ def training_budget(choice: CountOrAuto, device: str, config: Any, module: nn.Mo
     if choice != "auto" or device == "cpu":
         return number_or(choice, CPU_BUDGET)
     usable = usable_bytes(module) - cast_bytes(config)
-    return least_of_ranks(tokens_in(usable, chunk_bytes(config, has_dropout(module))), device)
+    return least_of_ranks(tokens_in(usable, chunk_bytes(config, has_dropout(module))))
 
 
 def encoding_budget(choice: CountOrAuto, device: str, config: Any) -> int:
@@ -108,11 +108,11 @@ def tokens_in(usable: int, per_token: int) -> int:
     return min(max(usable // per_token // STEP * STEP, STEP), CUDA_BUDGET)
 
 
-def least_of_ranks(number: int, device: str) -> int:
+def least_of_ranks(number: int) -> int:
     """Returns the smallest number of all ranks: they must cut a batch into the same chunks."""
     if ranks.world() == 1:
         return number
-    of_ranks = torch.zeros(ranks.world(), dtype=torch.int64, device=device)
+    of_ranks = torch.zeros(ranks.world(), dtype=torch.int64)
     of_ranks[ranks.rank()] = number
     return int(ranks.sum_over_ranks(of_ranks).min())
 
