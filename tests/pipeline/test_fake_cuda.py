@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from fake_cuda.cases import BUDGET, CASES, UPDATES
 from fake_cuda.device import missing
+from transformers import BertConfig
+
+from pipeline.training.memory import kept_bytes
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=f"no fake CUDA device: {missing()}")
 
@@ -113,6 +116,11 @@ def test_a_chunk_uploads_only_what_the_device_reads(results, name):
 @pytest.mark.parametrize("name", KEPT)
 def test_a_kept_graph_needs_few_bytes(results, name):
     assert recorded(results, name)["bytes_per_token"] < MARGIN * KEPT[name]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_the_estimate_of_a_kept_graph_is_right(results, name):
+    assert kept_bytes(BertConfig(), dropout=True) == pytest.approx(recorded(results, name)["bytes_per_token"], rel=0.15)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("cross-encoder", "scoring"))])

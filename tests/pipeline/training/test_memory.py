@@ -115,7 +115,7 @@ def test_ranks_agree_on_the_smallest_number(card, monkeypatch):
     monkeypatch.setattr(memory.ranks, "world", lambda: 3)
     monkeypatch.setattr(memory.ranks, "rank", lambda: 1)
     monkeypatch.setattr(memory.ranks, "sum_over_ranks", lambda x: x + torch.tensor([9, 0, 5]))
-    assert memory.least_of_ranks(7, "cpu") == 5
+    assert memory.least_of_ranks(7) == 5
 
 
 def test_a_number_is_obeyed_and_a_cpu_has_its_own():
@@ -138,7 +138,7 @@ def test_the_papers_batch_needs_no_cache_on_eight_gpus(card, caplog, monkeypatch
     with caplog.at_level(logging.INFO, "pipeline"):
         assert settled_cache(module, tokens) == "always"
         monkeypatch.setattr(memory.ranks, "world", lambda: 8)
-        monkeypatch.setattr(memory, "least_of_ranks", lambda number, device: number)
+        monkeypatch.setattr(memory, "least_of_ranks", lambda number: number)
         assert settled_cache(module, tokens) == "never"
     on, off = [record.getMessage() for record in caplog.records]
     assert on.startswith("gradient cache on: the graphs of up to 524,288 tokens need ")
