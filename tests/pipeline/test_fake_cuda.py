@@ -5,6 +5,7 @@ which tensors are on which device, how many kernels run and how much memory is i
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -39,6 +40,7 @@ checkpoints. No update is among them."""
 KERNELS = {
     "pretraining condenser": 1430,
     "pretraining mlm": 1192,
+    "pretraining retromae": 2158,
     "pretraining cocondenser graphs": 1450,
     "pretraining cocondenser cache": 1821,
     "finetuning contrastive": 1142,
@@ -46,7 +48,8 @@ KERNELS = {
     "cross-encoder listwise": 1157,
     "encoding cls": 373,
 }
-"""First words of a case -> kernels of one of its two chunks. In an update: forward, backward and the loss."""
+"""First words of a case -> kernels of a chunk. In an update: forward, backward and the loss. RetroMAE's decoder needs
+some more for each length of the chunk's sequences, here of 24."""
 UPLOADS = {"pretraining condenser bert": 19, "finetuning contrastive bert": 14, "encoding cls bert": 10}
 """Case -> copies from the host to the device: those of two chunks, and those of the update."""
 KEPT = {"graph of pretraining bert": 373_400, "graph of finetuning bert": 366_000}
@@ -103,8 +106,8 @@ def test_waits_and_mixed_devices_are_seen(results):
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_chunk_needs_few_kernels(results, name):
     result = recorded(results, f"{name} bert")
-    assert BUDGET < result["tokens"] <= 2 * BUDGET
-    assert result["kernels"] / 2 < MARGIN * KERNELS[name]
+    chunks = math.ceil(result["tokens"] / BUDGET)
+    assert result["kernels"] / chunks < MARGIN * KERNELS[name]
 
 
 @pytest.mark.parametrize("name", UPLOADS)

@@ -60,7 +60,12 @@ CLASSES: dict[str, dict[str, Any]] = {
 
 def configuration(architecture: str, shape: dict[str, int], dropout: float) -> Any:
     """Returns the configuration of an untrained model; `shape`: fields that differ from BERT base."""
-    fields = {**shape, "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout, "num_labels": 1}
+    fields: dict[str, Any] = {
+        **shape,
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+        "num_labels": 1,
+    }
     if architecture == "bert":
         return BertConfig(**fields)
     return RobertaConfig(**fields, max_position_embeddings=514, type_vocab_size=1, pad_token_id=1)

@@ -17,8 +17,8 @@ import numpy as np
 import safetensors.torch
 import torch
 import updates
+from encoders import OPTIMISER
 from machines import make_machine
-from small import OPTIMISER
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from fake_cuda.recorder import Recorder
@@ -232,7 +232,7 @@ def train(recorder: Recorder, steps: int, folder: Path, minutes: float) -> list[
         return parts | ({"mlm": float("inf")} if i == 1 else {})
 
     with recorder:
-        return loop.train(module, step, steps, loop.Optimiser(**OPTIMISER), 1, folder, minutes, silent, "cuda")
+        return loop.train(module, step, steps, OPTIMISER, 1, folder, minutes, silent, "cuda")
 
 
 def training_loop(recorder: Recorder) -> Outcome:

@@ -24,8 +24,17 @@ CODE = tuple(f"{ROOT / name}/" for name in ("pipeline", "benchmarks"))
 NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "is_same_size"}
 """Operations that allocate memory and do not write it."""
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot"}
-SIZES_FROM_VALUES = {"nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "repeat_interleave", "bincount"}
-"""Operations whose output's size depends on values: the host waits for it."""
+READ_BY_HOST = {
+    "nonzero",
+    "masked_select",
+    "_unique",
+    "_unique2",
+    "unique_dim",
+    "repeat_interleave",
+    "bincount",
+    "equal",
+}
+"""Operations whose result, or its size, the host must know."""
 ROUND = 512
 """CUDA's allocator rounds the bytes of a tensor up to a multiple of this."""
 
@@ -87,8 +96,8 @@ class Recorder(TorchDispatchMode):
         if name == "_local_scalar_dense" and on_device:
             self.waits[_place("reads a value")] += 1
             return 0.0 if on_device[0].dtype.is_floating_point else 0
-        if name in SIZES_FROM_VALUES and on_device:
-            self.waits[_place(f"{name}: the size depends on values")] += 1
+        if name in READ_BY_HOST and on_device:
+            self.waits[_place(f"{name} depends on values")] += 1
         out = func(*args, **kwargs)
         outputs = [x for x in _tensors(out) if x.is_cuda]
         for x in outputs:
@@ -133,7 +142,7 @@ class Recorder(TorchDispatchMode):
         self._sizes[memory] = size
         self.live += size
         self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._freed, memory)
+        weakref.finalize(storage, self._freed, memory).atexit = False
 
     def _freed(self, memory: int) -> None:
         self.live -= self._sizes.pop(memory)
