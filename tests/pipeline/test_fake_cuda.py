@@ -116,6 +116,13 @@ def test_a_chunk_uploads_only_what_the_device_reads(results, name):
     assert recorded(results, name)["copies"]["cpu to cuda"] <= UPLOADS[name]
 
 
+def test_a_gpu_without_the_kernel_gets_the_indices_of_length_groups(results):
+    """Those of the masked tokens' padded rows, and of the rows among them."""
+    result = recorded(results, "pretraining mlm before Ampere bert")
+    assert result["padding"] > 0
+    assert result["copies"]["cpu to cuda"] == 9 + 2
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_a_kept_graph_needs_few_bytes(results, name):
     assert recorded(results, name)["bytes_per_token"] < MARGIN * KEPT[name]

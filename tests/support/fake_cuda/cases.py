@@ -1,8 +1,8 @@
 """What runs on the fake device: every step function, encoding, scoring, search, attention analysis and the loop.
 
-All models have the size of BERT base (12 layers of 768 dimensions, 30,522 tokens), but that of the training loop,
-whose work does not depend on the model: it has one layer of 64 dimensions. Chunks have 2,000 to 6,000 tokens, in
-few numbers: a fake kernel takes the same time at any size.
+All models have the size of BERT base (12 layers of 768 dimensions, 30,522 tokens), but those of the training loop and
+of the GPU before Ampere, whose path does not depend on the model: one layer of 64 dimensions. Chunks have 2,000 to
+6,000 tokens, in few numbers: a fake kernel takes the same time at any size.
 """
 
 import tempfile
@@ -94,6 +94,14 @@ def pretraining(
         return {"tokens": parts["tokens"]}
 
     return case
+
+
+def before_ampere(recorder: Recorder) -> Outcome:
+    """Attention by length groups, as on the CPU: the older GPU has no kernel for sequences of any length."""
+    module = small_model()
+    with mock.patch.object(torch.cuda, "get_device_capability", return_value=(7, 5)), recorder:
+        parts = updates.pretraining_update(module, "mlm", machine(), "cuda", 24, longest=16, skip_from=0)
+    return {"tokens": parts["tokens"], "padding": parts["padding"]}
 
 
 def finetuning(
@@ -332,6 +340,7 @@ def all_cases() -> dict[str, Case]:
         case = pretraining("bert", "cocondenser", dropout=0.0, graphs=graphs)
         cases[f"pretraining cocondenser {name} without dropout bert"] = case
     cases["pretraining cocondenser graphs bert"] = pretraining("bert", "cocondenser")
+    cases["pretraining mlm before Ampere bert"] = before_ampere
     cases["pretraining ict bert"] = pretraining("bert", "ict", graphs="always")
     cases["pretraining contrastive only bert"] = pretraining("bert", "contrastive_only", budget=ONE_CHUNK)
     for loss in ("soft_labels", "learning_to_rank"):
