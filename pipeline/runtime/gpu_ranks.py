@@ -34,4 +34,4 @@ def line(ranks: int, present: int, tokens: float) -> str:
     read = f"an update has about {tokens:,.0f} tokens"
     if ranks == present:
         return f"{ranks} of {present} GPUs: {read}"
-    return f"{ranks} of {present} GPUs: {read}, and fewer than {FED:,} on a GPU would make it slower"
+    return f"{ranks} of {present} GPUs: {read}, and fewer than {FED:,} on a GPU would slow it down"

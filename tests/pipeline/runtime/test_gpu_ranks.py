@@ -38,7 +38,7 @@ def test_one_line_explains_the_choice(gpus, caplog):
         fed_ranks(machine(), lambda: 16_000.0)
         fed_ranks(machine(), lambda: 436_080.0)
     assert [record.getMessage() for record in caplog.records] == [
-        "2 of 8 GPUs: an update has about 16,000 tokens, and fewer than 8,000 on a GPU would make it slower",
+        "2 of 8 GPUs: an update has about 16,000 tokens, and fewer than 8,000 on a GPU would slow it down",
         "8 of 8 GPUs: an update has about 436,080 tokens",
     ]
 
