@@ -5,18 +5,18 @@ Shapes: N pairs, B pairs of a chunk, T tokens of a chunk, D dimensions.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from pipeline.cross_encoder.lengths import Lengths
 from pipeline.errors import InputError
 from pipeline.modeling.bert import apply, embed
 from pipeline.modeling.inputs import Ids, Packed, pack
-from pipeline.modeling.packing import cut_chunks
+from pipeline.modeling.passes import fill
 from pipeline.modeling.precision import autocast
 from pipeline.tokenization.token_files import Specials, Tokens
 
@@ -112,11 +112,8 @@ def score_rows(
     logit_N = np.empty(len(rows.ids), np.float32)
     length_N = np.array([len(row) for row in rows.ids], np.int64)
     device = model.device.type
-    with torch.inference_mode():
-        for row_B in filter(len, cut_chunks(length_N, None, budget)):
-            logit_N[row_B] = logits(model, pack_pairs(model, rows, row_B, device)).cpu().numpy()
-            if done is not None:
-                done(len(row_B))
+    packed = partial(pack_pairs, model, rows, device=device)
+    fill(logit_N, length_N, budget, packed, partial(logits, model), device, done)
     if not np.isfinite(logit_N).all():
         raise InputError("a score is not finite: the cross-encoder diverged in training (try a lower learning_rate)")
     return logit_N

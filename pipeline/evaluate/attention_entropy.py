@@ -5,6 +5,7 @@ length.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from pipeline.modeling.bert import embed, keys_values, rest_of_layer
 from pipeline.modeling.inputs import Ids, Packed, pack
-from pipeline.modeling.packing import Rows, cut_chunks
+from pipeline.modeling.packing import Rows
+from pipeline.modeling.passes import fill
 
 
 def entropy_rows(model: Any, ids: Ids, budget: int, done: Callable[[int], None]) -> np.ndarray:
@@ -25,11 +27,12 @@ def entropy_rows(model: Any, ids: Ids, budget: int, done: Callable[[int], None])
     shape = model.config
     entropy_NLH = np.empty((len(ids), shape.num_hidden_layers, shape.num_attention_heads), np.float32)
     length_N = np.array([len(row) for row in ids], np.int64)
-    with torch.inference_mode():
-        for row_B in filter(len, cut_chunks(length_N, None, budget)):
-            packed = pack([ids[i] for i in row_B], model.device.type)
-            entropy_NLH[row_B] = cls_entropies(model, packed).cpu().numpy()
-            done(len(row_B))
+    device = model.device.type
+
+    def packed(row_B: np.ndarray) -> Packed:
+        return pack([ids[i] for i in row_B], device)
+
+    fill(entropy_NLH, length_N, budget, packed, partial(cls_entropies, model), device, done)
     return entropy_NLH
 
 

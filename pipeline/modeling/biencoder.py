@@ -5,6 +5,7 @@ Shapes: N rows, B rows of a chunk, T tokens of a chunk, D dimensions of the back
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pipeline.errors import InputError
 from pipeline.modeling.bert import apply, embed
 from pipeline.modeling.checkpoint import load_encoder, longest_input
 from pipeline.modeling.inputs import Ids, Packed, pack
-from pipeline.modeling.packing import cut_chunks
+from pipeline.modeling.passes import fill
 from pipeline.modeling.precision import autocast
 from pipeline.modeling.sentence_transformers_files import is_tied, read_vector, side
 from pipeline.tokenization.token_files import Specials
@@ -85,11 +86,12 @@ def encode_rows(encoder: Encoder, ids: Ids, budget: int, done: Callable[[int], N
     """
     vector_NE = np.empty((len(ids), encoder.dimension), np.float32)
     length_N = np.array([len(row) for row in ids], np.int64)
-    with torch.inference_mode():
-        for row_B in filter(len, cut_chunks(length_N, None, budget)):
-            vector_NE[row_B] = vectors(encoder, pack([ids[i] for i in row_B], encoder.device.type)).cpu().numpy()
-            if done is not None:
-                done(len(row_B))
+    device = encoder.device.type
+
+    def packed(row_B: np.ndarray) -> Packed:
+        return pack([ids[i] for i in row_B], device)
+
+    fill(vector_NE, length_N, budget, packed, partial(vectors, encoder), device, done)
     return vector_NE
 
 

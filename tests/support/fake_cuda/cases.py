@@ -215,7 +215,7 @@ def scoring(architecture: str) -> Case:
         ids = updates.rows(64, 40, 128, updates.BASE["vocab_size"])
         with in_use(model), recorder:
             shape = score_rows(model, PairRows(ids, np.full(64, 6)), BUDGET).shape
-        return {"shape": shape}
+        return {"shape": shape, "tokens": sum(map(len, ids))}
 
     return case
 

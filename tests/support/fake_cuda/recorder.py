@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from pipeline.modeling import passes
 
 ROOT = Path(__file__).parents[3]
 CODE = tuple(f"{ROOT / name}/" for name in ("pipeline", "benchmarks"))
@@ -119,8 +122,8 @@ class Recorder(TorchDispatchMode):
 
     def _copied(self, source: Tensor, target: Tensor, non_blocking: bool) -> None:
         direction = f"{source.device.type} to {target.device.type}"
-        # From other memory than pinned memory the host waits all the same; on its way back it must wait to read.
-        if non_blocking and target.is_cuda and getattr(source, "pinned_by_fake", False):
+        of_host = source if target.is_cuda else target
+        if non_blocking and getattr(of_host, "pinned_by_fake", False):  # the host waits for other memory all the same
             self.copies[direction] += 1
         else:
             self.waits[_place(f"copies {direction}")] += 1
@@ -186,14 +189,36 @@ def _to_host(cpu: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return copied
 
 
-def _real(method: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
-    """Returns a method of real tensors that fake tensors do not see: in inference mode they would copy it."""
+def _numpy(numpy: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    """Returns `Tensor.numpy`: of a fake tensor zeros; a real one is not shown to the mode, which would copy it."""
 
     def called(x: Tensor) -> Any:
         with unset_fake_temporarily():
-            return method(x)
+            return numpy(torch.zeros(x.shape, dtype=x.dtype) if isinstance(x, FakeTensor) else x)
 
     return called
+
+
+class _Event:
+    """An event of a device whose work is done at once."""
+
+    def record(self) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+class _OneThread(ThreadPoolExecutor):
+    """Works in the caller's thread, where the modes are."""
+
+    def __init__(self, threads: int, **ignored: Any) -> None:
+        super().__init__(threads)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:  # type: ignore[override]
+        future: Future[Any] = Future()
+        future.set_result(function(*arguments))
+        return future
 
 
 FREE = 78 << 30
@@ -204,6 +229,7 @@ FREE = 78 << 30
 def fake_device(mode: FakeTensorMode | None = None) -> Iterator[FakeTensorMode]:
     """Runs the block with the fake device, an H100. Tensors of several blocks go together if these have one `mode`."""
     constants = {
+        "current_device": 0,
         "get_device_capability": (9, 0),
         "get_device_name": "NVIDIA H100 80GB HBM3",
         "is_bf16_supported": True,
@@ -219,7 +245,9 @@ def fake_device(mode: FakeTensorMode | None = None) -> Iterator[FakeTensorMode]:
             (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
             (torch.Tensor, "pin_memory", _pinned),
             (torch.Tensor, "cpu", _to_host(cpu)),
-            (torch.Tensor, "numpy", _real(torch.Tensor.numpy)),
+            (torch.Tensor, "numpy", _numpy(torch.Tensor.numpy)),
+            (torch.cuda, "Event", _Event),
+            (passes, "ThreadPoolExecutor", _OneThread),
             (FakeTensor, "tolist", lambda x: x.cpu().tolist()),
         ]
         for where, name, value in patches:
