@@ -339,7 +339,9 @@ def all_cases() -> dict[str, Case]:
         for name in ("condenser", "mlm"):
             cases[f"pretraining {name} {architecture}"] = pretraining(architecture, name, budget=budget, layers=layers)
         # Its decoder loops over lengths, so it has fewer sequences.
-        cases[f"pretraining retromae {architecture}"] = pretraining(architecture, "retromae", sequences=24)
+        cases[f"pretraining retromae {architecture}"] = pretraining(
+            architecture, "retromae", sequences=24, layers=layers
+        )
         cases[f"pretraining cocondenser cache {architecture}"] = pretraining(
             architecture, "cocondenser", graphs="always", layers=layers
         )
