@@ -168,9 +168,18 @@ def open_dense(engine: Engine, passages: int, often: bool) -> DenseRetriever:
     approximate = recipe["search"]["approximate"]
     effort = approximate and ApproximateConfig(**approximate)
     together = TOGETHER if not often or encoder.is_steady() else 1
-    # For one question, copying the vectors takes longer than reading them.
-    on_gpu = copy_to_gpu(index) if often and not index.is_approximate and gpus() else None
-    return DenseRetriever(encoder, index, effort, together, on_gpu)
+    return DenseRetriever(encoder, index, effort, together, gpu_vectors(index) if often else None)
+
+
+def gpu_vectors(index: Index) -> "GpuVectors | None":
+    """Returns the vectors of a flat index on a GPU; None if there is none, or if they do not fit into its memory.
+
+    For few questions, copying the vectors takes longer than reading them.
+    """
+    if index.is_approximate or not gpus():
+        return None
+    copied = copy_to_gpu(index)
+    return copied if copied.is_resident else None
 
 
 def fuse_rankings(

@@ -60,10 +60,8 @@ def exact_top_k(
     bound_Q = error_bound(questions_QD, longest)
     pending = np.arange(len(questions_QD) if k else 0)
     for wider in (1, WIDER):
-        width, batch = (
-            min(wider * (k + max(SPARE, k // 10)), passages),
-            (GPU_QUESTIONS if on_gpu else QUESTIONS) // wider,
-        )
+        width = min(wider * (k + max(SPARE, k // 10)), passages)
+        batch = (GPU_QUESTIONS if on_gpu else QUESTIONS) // wider
         uncertain_Q = np.zeros(len(questions_QD), bool)
         for start in range(0, len(pending), batch):
             some = pending[start : start + batch]

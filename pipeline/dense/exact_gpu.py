@@ -19,12 +19,14 @@ from pipeline.dense.rescore import rescore, take_rows
 
 LOADED = 1 << 25
 """Numbers of a block that is copied to the GPU."""
-SCORES = 1 << 29
-"""Scores of a block: 2 GiB."""
+SCORES, NUMBERS = 1 << 28, 1 << 28
+"""Most scores of a block, and most numbers of its vectors in float32: 1 GiB each."""
 RESCORED = 1 << 27
 """Numbers of the candidates' vectors that are rescored at a time, in float64: 1 GiB."""
-RESIDENT = 0.7
-"""Share of the free memory that the vectors may take; the rest is for scores and rescoring."""
+SEARCHING = 4 << 30
+"""Bytes that a search needs besides the vectors."""
+RESIDENT = 0.9
+"""Share of the other free memory that the vectors may take."""
 
 
 class GpuVectors:
@@ -38,7 +40,7 @@ class GpuVectors:
         self._stored_ND, self._device = vectors_ND, device
         self._resident_ND: Tensor | None = None
         for dtype in (torch.float16, torch.float32):
-            if vectors_ND.size * dtype.itemsize <= RESIDENT * free and self._load(dtype):
+            if vectors_ND.size * dtype.itemsize <= RESIDENT * (free - SEARCHING) and self._load(dtype):
                 break
 
     def _load(self, dtype: torch.dtype) -> bool:
@@ -76,6 +78,7 @@ class GpuVectors:
         for first, block_BD in self._blocks(len(asked_QD), rows_A):
             scores_QB = asked_QD @ block_BD.float().T
             scores, places = scores_QB.topk(min(width, len(block_BD)), dim=1, sorted=False)
+            del scores_QB  # before the next block's
             rows_QC, scores_QC = torch.cat([rows_QC, places + first], 1), torch.cat([scores_QC, scores], 1)
             if scores_QC.shape[1] > width:
                 scores_QC, kept = scores_QC.topk(width, dim=1, sorted=False)
@@ -90,7 +93,8 @@ class GpuVectors:
             yield from self._copied(rows_A)
             return
         allowed = None if rows_A is None else torch.from_numpy(rows_A).to(self._device)
-        passages, size = len(self._resident_ND) if rows_A is None else len(rows_A), max(1024, SCORES // questions)
+        passages = len(self._resident_ND) if rows_A is None else len(rows_A)
+        size = max(1, min(SCORES // questions, NUMBERS // self._resident_ND.shape[1]))
         for first in range(0, passages, size):
             span = slice(first, first + size)
             yield first, self._resident_ND[span] if allowed is None else self._resident_ND[allowed[span]]

@@ -230,8 +230,8 @@ def cut_chunks(length_S: np.ndarray, chunk: int | None, budget: int, world: int 
     """Sorts sequences by length and cuts them into chunks of about equally many tokens; some may be empty.
 
     If `chunk` is None, chunks have about `budget` tokens or fewer, and their number is a multiple of `world`, the
-    number of ranks. Otherwise they have `chunk` sequences on average, and are the same for any `world` that is not
-    above their number: there is at least one for each rank.
+    number of ranks. Otherwise they have `chunk` sequences on average, and are the same for any `world` below their
+    number: there is at least one for each rank.
     """
     order_S = np.argsort(length_S, kind="stable")
     if not len(order_S):

@@ -35,7 +35,7 @@ class LossScale:
     doubled after GROWTH others. It lives on the device, so that the host need not wait.
     """
 
-    FIRST = 2.0**16
+    FIRST = 2.0**12
     GROWTH = 2000
 
     def __init__(self, device: str, skipped: "list[float]") -> None:

@@ -47,7 +47,7 @@ def main() -> None:
         if first:
             report({"progress": [done, total, unit, dict(numbers) if numbers else None]})
 
-    with report_errors(report):
+    with report_errors(report, mark_finished):
         from pipeline.runtime import ranks
 
         function = resolve_name(job["function"])

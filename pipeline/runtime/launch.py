@@ -152,7 +152,7 @@ def child_environment(device: str, threads: int, kept: int = TRAINING, alone: bo
         added[CUDA_ALLOCATOR[0]] = "expandable_segments:True"
     if device == "cpu":
         added["GLIBC_TUNABLES"] = ALLOCATOR.format(kept)
-    if device == "cpu" and alone:
+    if alone:
         # Ranks of one machine connect through its loopback: no name service, no firewall.
         added |= {"GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
     return {**environment(), **added}

@@ -78,16 +78,23 @@ def reporter() -> Say:
 
 
 @contextlib.contextmanager
-def report_errors(report: Say) -> Iterator[None]:
-    """Reports an exception to the caller and exits: `input_error` with exit code 2, or `error`, a traceback, with 1."""
+def report_errors(report: Say, before_exit: Callable[[int], None] = lambda code: None) -> Iterator[None]:
+    """Reports an exception to the caller and exits: `input_error` with exit code 2, or `error`, a traceback, with 1.
+
+    `before_exit`: called with the exit code.
+    """
     try:
         yield
     except InputError as error:
         report({"input_error": str(error)})
-        sys.exit(2)
+        code = 2
     except Exception:
         report({"error": traceback.format_exc()[-3000:]})
-        sys.exit(1)
+        code = 1
+    else:
+        return
+    before_exit(code)
+    sys.exit(code)
 
 
 def listen(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any]:

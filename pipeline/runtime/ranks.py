@@ -14,9 +14,9 @@ import numpy as np
 if TYPE_CHECKING:  # a process that builds shards may do without torch
     from torch import Tensor
 
-WAIT = timedelta(days=7)
+WAIT = timedelta(days=1)
 """Longest wait for the other ranks. They may work alone for hours, as on the batches of an epoch (Adaptive Batch
-Scheduling) or on the last shard. torchrun ends all ranks when one fails; a shorter limit would only end good runs."""
+Scheduling) or on the last shard. torchrun ends all ranks of a machine when one of them fails."""
 
 Item = TypeVar("Item")
 _store: Any = None
@@ -25,7 +25,11 @@ _store: Any = None
 
 @contextmanager
 def process_group(device: str) -> Iterator[None]:
-    """Joins the process group that torchrun set up (NCCL between GPUs, gloo between processors), and leaves it."""
+    """Joins the process group that torchrun set up (NCCL between GPUs, gloo between processors), and leaves it.
+
+    After an exception it does not leave: that would wait for the other ranks, which wait for this one. The process has
+    to exit, so that torchrun ends the others.
+    """
     import torch
     import torch.distributed as dist
 
@@ -39,11 +43,9 @@ def process_group(device: str) -> Iterator[None]:
     backend = "gloo" if gpu is None else "cpu:gloo,cuda:nccl"
     _store, rank, world = next(dist.rendezvous("env://", timeout=WAIT))
     dist.init_process_group(backend, store=_store, rank=rank, world_size=world, timeout=WAIT, device_id=gpu)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
-        _store = None
+    yield
+    dist.destroy_process_group()
+    _store = None
 
 
 def meet() -> None:

@@ -37,7 +37,7 @@ def finish(job: Job, work: Work, machine: Machine, workers: int) -> None:
     if work.elsewhere is not None:
         work.elsewhere(job, machine)
         return
-    # The same list for all ranks: shards that one rank has finished must not change the shares of the others.
+    # The same list for all ranks, whatever they have finished: a claimed place is the same shard on all of them.
     arguments = {**job.arguments, "workers": workers, "numbers": missing(job.folder, job.spans)}
     launch(job.function, arguments, machine, work.progress, work.checkpoints, ENCODING)
 
@@ -102,9 +102,10 @@ def build_shards(
     from pipeline.runtime import ranks
 
     finished = ranks.counter(f"rows of {folder}")
+    earlier = done if numbers is None else total - row_count(of, wanted)  # other ranks may have finished some of them
 
     def tick(count: int) -> None:
-        progress(min(done + finished(count), total), total, unit)
+        progress(min(earlier + finished(count), total), total, unit)
 
     for number in ranks.claimed(f"shards of {folder}", wanted):
         if number in left:

@@ -74,8 +74,8 @@ def predictions(config: Any, rows: int) -> float:
 
 
 def data_sheet(name: str) -> float | None:
-    """Returns the peak of the GPU of that name; None if it is not in the table, or only a part of a GPU (MIG)."""
-    if re.search(r"\bMIG\b", name):
+    """Returns the peak of the GPU of that name; None if it is not in the table, a part of a GPU (MIG), or slower."""
+    if re.search(r"\b(MIG|Laptop)\b", name):
         return None
     return next((value for part, value in BF16_PEAKS.items() if re.search(rf"\b{part}\b", name)), None)
 

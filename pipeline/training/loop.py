@@ -120,7 +120,8 @@ def train(
     adam = adamw(parameters, optimiser)
 
     first, history = restore(module, adam, checkpoints)
-    half = low_precision(device) == torch.float16
+    # One GPU of the older kind is enough: the ranks sum their gradients.
+    half = ranks.sum_over_ranks(torch.tensor(float(low_precision(device) == torch.float16)))
     scale = LossScale(device, [row["skipped"] for row in history]) if half else None
     use_loss_scale(scale)
     names: list[str] = []

@@ -74,10 +74,11 @@ def settle(machine: Machine, device: str, config: Any, module: nn.Module, most_t
     if most_tokens is None or machine.gradient_cache != "auto" or device != "cuda":
         return machine
     tokens = -(-most_tokens // ranks.world())
+    if machine.gradient_cache_chunk is None and tokens <= budget:  # one chunk
+        return machine.model_copy(update={"gradient_cache": "never"})
     need = graphs_bytes(config, tokens, min(tokens, budget), has_dropout(module))
     usable = usable_bytes(module)
-    is_one_chunk = machine.gradient_cache_chunk is None and tokens <= budget
-    keep = is_one_chunk or need <= usable
+    keep = need <= usable
     LOG.info("%s", cache_line(keep, tokens, need, usable))
     return machine.model_copy(update={"gradient_cache": "never" if keep else "always"})
 

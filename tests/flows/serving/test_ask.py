@@ -121,6 +121,8 @@ def test_a_server_on_a_gpu_gives_the_same_lists(run, monkeypatch) -> None:
         theirs = rankings.open_dense(run.engine, 300, often=True).top(asked_QD, DEPTH, mask)
         np.testing.assert_equal(theirs, run.dense.top(asked_QD, DEPTH, mask))
     assert set(used) == {len(QUESTIONS)}
+    monkeypatch.setattr(rankings, "copy_to_gpu", lambda index: GpuVectors(index.vectors_ND, "cpu", free=0))
+    assert rankings.open_dense(run.engine, 300, often=True).on_gpu is None  # they would be copied for each question
 
 
 def expected(corpus, whole, text: str, by: By, where: str | None, k: int) -> list[tuple[str, float]]:

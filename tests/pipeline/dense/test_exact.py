@@ -130,7 +130,7 @@ def test_a_gpu_finds_the_same_lists_to_the_byte(seed, passages, k, free, halves,
     stored = vectors.astype(np.float16) if halves else vectors * np.float32(1 if grid else 1.0001)
     rows_A = None if share is None else np.flatnonzero(np.random.default_rng(seed).random(passages) < share)
     with pytest.MonkeyPatch.context() as patch:
-        for name, numbers in {"SCORES": 12 * 1024, "LOADED": 5 * 70, "RESCORED": 5 * 60 * 4}.items():
+        for name, numbers in {"SCORES": 12 * 90, "NUMBERS": 5 * 80, "LOADED": 5 * 70, "RESCORED": 5 * 60 * 4}.items():
             patch.setattr(exact_gpu, name, numbers)
         on_gpu = GpuVectors(stored, "cpu", free)
         lists = exact_top_k(questions, stored, k, longest(stored), rows_A, on_gpu=on_gpu)
@@ -139,7 +139,18 @@ def test_a_gpu_finds_the_same_lists_to_the_byte(seed, passages, k, free, halves,
         np.testing.assert_array_equal(one, expected)
 
 
-def test_float32_vectors_that_were_float16_stay_float16_on_a_gpu():
+def test_a_gpu_searches_one_question_in_blocks_too():
+    """A float32 copy of all vectors would not fit beside them."""
+    _, vectors = data(n=300, dimension=8)
+    on_gpu = GpuVectors(vectors, "cpu", ROOM)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_gpu, "NUMBERS", 8 * 100)
+        assert [len(block) for _, block in on_gpu._blocks(1, None)] == [100, 100, 100]
+        assert [len(block) for _, block in on_gpu._blocks(1, np.arange(0, 300, 2))] == [100, 50]
+
+
+def test_float32_vectors_that_were_float16_stay_float16_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(exact_gpu, "SEARCHING", 0)
     _, halves = data(n=300, dimension=8)
     vectors = halves * np.float32(1.0001)
     sizes = {"float16": 2 * halves.size, "float32": 4 * halves.size}

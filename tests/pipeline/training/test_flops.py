@@ -66,6 +66,7 @@ def test_operations_equal_those_that_torch_counts(model_and_batch, name, layers)
         ("AMD Instinct MI300X", 1307e12),
         ("NVIDIA A100-SXM4-80GB", 312e12),
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
         ("NVIDIA RTX A4000", None),
         ("Tesla T4", None),
     ],
