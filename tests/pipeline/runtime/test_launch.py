@@ -71,6 +71,14 @@ def test_a_finished_child_runs_its_exit_handlers_without_freeing_memory(tmp_path
     assert (tmp_path / "called").exists()
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_ranks_of_one_machine_connect_through_its_loopback(monkeypatch, device):
+    """On GPUs too: numbers that steer the work go through the processors."""
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    assert child_environment(device, 1)["GLOO_SOCKET_IFNAME"] == "lo"
+    assert "GLOO_SOCKET_IFNAME" not in child_environment(device, 1, alone=False)
+
+
 def test_two_ranks_communicate(tmp_path):
     result = launch("children:sums", {}, machine(ranks=2), silent, tmp_path)
     assert result == {"sum": [2.0, 1.0]}
