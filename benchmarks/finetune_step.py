@@ -112,7 +112,7 @@ def theirs(questions: int, own: int, titles: bool, attention: str) -> Step:
         optimiser.zero_grad()
         loss = published.biencoder(model, *given[i % BATCHES])
         optimiser.step()
-        return {"loss": loss}
+        return {"loss": float(loss)}
 
     return step
 

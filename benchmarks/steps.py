@@ -145,7 +145,7 @@ def theirs(
         on_device = published.Padded(*(x.to(device) for x in given[i % BATCHES]))
         loss = update(module, on_device, skip_from, chunk or sequences)
         optimiser.step()
-        return {"loss": loss, "tokens": batches[i % BATCHES].tokens}
+        return {"loss": float(loss), "tokens": batches[i % BATCHES].tokens}
 
     return step
 
