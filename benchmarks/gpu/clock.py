@@ -46,7 +46,8 @@ class Timing(NamedTuple):
 class Computed(NamedTuple):
     """What a way computes without dropout."""
 
-    loss: float
+    loss: float | None
+    """None: it computes vectors only."""
     gradient: Tensor
     """Of all trained parameters, flat; or the vectors of an encoder."""
 

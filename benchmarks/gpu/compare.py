@@ -17,8 +17,10 @@ TOLERANCE = {"cuda": (0.01, 0.99), "cpu": (1e-4, 0.9999)}
 
 def agreement(ours: Computed, theirs: Computed, device: str) -> dict[str, Any]:
     """Returns how far two ways agree, and as `equal_work` whether they do within the device's precision."""
-    difference = abs(ours.loss - theirs.loss) / max(abs(theirs.loss), 1e-9)
-    cosine = float(F.cosine_similarity(ours.gradient, theirs.gradient, dim=0))
+    difference = 0.0
+    if ours.loss is not None and theirs.loss is not None:
+        difference = abs(ours.loss - theirs.loss) / max(abs(theirs.loss), 1e-9)
+    cosine = float(F.cosine_similarity(ours.gradient.double(), theirs.gradient.double(), dim=0))
     ratio = float(ours.gradient.norm() / theirs.gradient.norm())
     worst, least = TOLERANCE[device]
     return {

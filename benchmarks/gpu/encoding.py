@@ -61,7 +61,7 @@ def way(encode: Callable[[Any], np.ndarray], model: Any, given: Any, work: dict[
         return Timing(time.perf_counter() - started, None, most(device, others), work)
 
     def compute() -> Computed:
-        return Computed(0.0, torch.from_numpy(encode(given[:COMPARED]).astype(np.float32)).flatten())
+        return Computed(None, torch.from_numpy(encode(given[:COMPARED]).astype(np.float32)).flatten())
 
     return Way(turn, compute)
 
@@ -95,14 +95,14 @@ def padded(size: Size, ids: Ids, device: str) -> Way:
 def write_model(one: Encoder, folder: Path) -> None:
     """Writes the encoder with a tokenizer whose words are `w5`, `w6` ... for the ids 5, 6 ..."""
     from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
+    from tokenizers.models import WordPiece
     from tokenizers.pre_tokenizers import WhitespaceSplit
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     names = special + [f"w{i}" for i in range(5, one.model.config.vocab_size)]
-    tokenizer = Tokenizer(WordLevel({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     PreTrainedTokenizerFast(

@@ -3,7 +3,7 @@
 Shapes: S sequences, N rows, Q questions, P passages.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,9 +24,9 @@ LONG_QUESTION, LONG_PASSAGE = (8, 16), (120, 200)
 """The same of Natural Questions."""
 DROPOUT = 0.1
 HEAD_LAYERS = 2
-LAST_NORM = 0.1
-"""Weight of the last LayerNorm. An untrained model with weight 1 gives scores of some hundreds, and then rounding
-decides which of two nearly equal scores wins the softmax: no two ways would agree."""
+SQUARED_NORM = 40.0
+"""Of the vectors that untrained models give. The last LayerNorm's own weights give the dimension, 768: then scores
+differ by tens, rounding decides which passage wins the softmax, and no two ways agree."""
 
 
 class Size(NamedTuple):
@@ -149,10 +149,7 @@ def classifier(size: Size, device: str) -> Any:
 
 
 def small_vectors(module: Any, base: Any) -> Any:
-    """Returns `module` after giving the last LayerNorm of its backbone `base` small weights (LAST_NORM)."""
-    nn.init.constant_(base.encoder.layer[-1].output.LayerNorm.weight, LAST_NORM)
+    """Returns `module` after giving the last LayerNorm of its backbone `base` smaller weights (SQUARED_NORM)."""
+    weight = (SQUARED_NORM / base.config.hidden_size) ** 0.5
+    nn.init.constant_(base.encoder.layer[-1].output.LayerNorm.weight, weight)
     return module
-
-
-def tokens_of(ids: Sequence[np.ndarray]) -> int:
-    return sum(len(row) for row in ids)

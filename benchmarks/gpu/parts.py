@@ -1,5 +1,6 @@
 """The parts of the benchmark, and how each is measured on the device."""
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
@@ -78,7 +79,7 @@ def encoded(size: Size, device: str, stop: float) -> Figures:
     ids, one = inputs.rows(size.encoded, PASSAGE, size, 0), encoding.encoder(size, device)
     way = encoding.ours(one, ids, device)
     others = {"padded, sdpa": partial(encoding.padded, size, ids, device)}
-    out = training(lambda: way, others, {"passages": size.encoded}, device, stop - 20)
+    out = training(lambda: way, others, {"passages": size.encoded}, device, (time.monotonic() + stop) / 2)
     name = f"sentence-transformers, {encoding.attention()}"
     if find_spec("sentence_transformers") is None:
         return out | {"from_texts": {"skipped": "sentence-transformers is not installed"}}

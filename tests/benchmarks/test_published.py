@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 from machines import make_machine
-from transformers import BertConfig, BertForMaskedLM, BertModel
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel
 
 from benchmarks import published
+from pipeline.cross_encoder import train as cross_training
+from pipeline.cross_encoder.pairs import PairRows
 from pipeline.finetune import losses
 from pipeline.finetune.step import backward, rank_pieces
 from pipeline.modeling import bert
@@ -68,3 +70,47 @@ def test_the_published_fine_tuning_gives_our_loss_and_gradients(attention):
     assert float(ours) == pytest.approx(float(loss))
     for name, parameter in encoder.model.named_parameters():
         torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=3e-5)
+
+
+def test_the_published_fine_tuning_of_two_encoders_gives_the_gradients_of_both():
+    rng, config = np.random.default_rng(0), small_config()
+    first, second = (BertModel(config, add_pooling_layer=False).eval() for _ in range(2))
+    questions, passages = ([rng.integers(5, 60, n) for n in lengths] for lengths in ((5, 9), (20, 11, 26, 14)))
+    loss = published.biencoder(first, published.filled(questions, 12, 0), published.filled(passages, 28, 0), second)
+    gradients = [next(model.parameters()).grad.clone() for model in (first, second)]
+    for model in (first, second):
+        model.zero_grad()
+    vectors_of = [
+        vectors(Encoder(model, "cls"), pack(sorted(ids, key=len), "cpu"))
+        for model, ids in ((first, questions), (second, passages))
+    ]
+    by_length = np.argsort([len(row) for row in passages], kind="stable")
+    passages_PE = vectors_of[1][torch.from_numpy(np.argsort(by_length))]
+    expected = losses.contrastive(vectors_of[0], passages_PE, torch.zeros(2, 4, dtype=torch.bool), 1.0)
+    expected.backward()
+    assert float(loss) == pytest.approx(float(expected))
+    for model, gradient in zip((first, second), gradients, strict=True):
+        torch.testing.assert_close(gradient, next(model.parameters()).grad, rtol=1e-4, atol=3e-5)
+
+
+def test_the_published_cross_encoder_gives_our_loss_and_gradients():
+    rng = np.random.default_rng(0)
+    model = BertForSequenceClassification(small_config(num_labels=1)).eval()
+    ids = [rng.integers(5, 60, n) for n in rng.integers(10, 28, 6)]
+    second_N = np.array([4, 4, 4, 6, 6, 6])
+    parts = cross_training.update(
+        model, PairRows(ids, second_N), (2, 3), cross_training.listwise, make_machine(token_budget=50), (0, 0), "cpu"
+    )
+    ours = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    types_BL = torch.from_numpy((np.arange(28) >= second_N[:, None]).astype(np.int64))
+    loss = published.cross_encoder(model, published.filled(ids, 28, 0), types_BL, 3)
+    assert float(parts["loss"]) == pytest.approx(float(loss))
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-4, atol=3e-5)
+
+
+def small_config(**fields):
+    torch.manual_seed(0)
+    return BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64,
+                      max_position_embeddings=32, **fields)  # fmt: skip

@@ -1,0 +1,160 @@
+"""Simulated times of kernels: a roofline for an H100 SXM. No figure is measured with this program on a GPU.
+
+A kernel takes the time of its operations or of its bytes, whichever is longer, and at least LAUNCH.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+PEAK = 989e12
+"""bfloat16 operations per second, as pipeline/training/flops.py has it."""
+BANDWIDTH = 2.7e12
+"""Bytes per second that a simple kernel reads and writes; the data sheet has 3.35e12."""
+LAUNCH = 2e-6
+"""Seconds of the smallest kernel."""
+HOST = 12e-6
+"""Seconds of the host per kernel, launched by PyTorch without a graph."""
+PRODUCT_RATES = ((128, 200e12), (512, 400e12), (1024, 600e12))
+"""(smallest dimension below, bfloat16 operations per second); above all: LARGE_PRODUCT."""
+LARGE_PRODUCT = 680e12
+MISALIGNED = 300e12
+"""Operations per second of a bfloat16 product with rows that are no multiple of 16 bytes."""
+FLOAT32_PRODUCT = 50e12
+ATTENTION, ATTENTION_BACKWARD = 120e12, 90e12
+"""Operations per second of flash-attention on sequences of about 100 tokens."""
+ATTENTION_REPEATS = 2.5
+"""Operations of attention backward, relative to forward: it computes the scores again."""
+ATOMIC = 60e-6
+"""Seconds that a kernel with atomic additions takes in addition."""
+ADAM_BYTES = 7 / 4
+"""Bytes that AdamW reads and writes, relative to the four tensors that it reads: it writes three of them."""
+TOP_K_READS = 5
+"""A radix selection reads float32 numbers once for each byte, and once to gather."""
+ASSUMPTIONS: Mapping[str, Any] = {
+    "peak": PEAK,
+    "bandwidth": BANDWIDTH,
+    "launch_seconds": LAUNCH,
+    "host_seconds_per_kernel": HOST,
+    "bfloat16_products": {"largest": LARGE_PRODUCT, "below": dict(PRODUCT_RATES), "misaligned": MISALIGNED},
+    "float32_products": FLOAT32_PRODUCT,
+    "attention": {"forward": ATTENTION, "backward": ATTENTION_BACKWARD},
+}
+PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "linear"}
+NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "is_same_size", "set_"}
+READS = {"index", "index_select", "gather", "embedding"}
+"""Operations that read only what they return."""
+
+
+class Roofline(TorchDispatchMode):
+    """Adds up the simulated seconds of all operations on fake CUDA tensors that run within it."""
+
+    def __init__(self, mean_length: float) -> None:
+        """`mean_length`: keys that a query reads, on average over the tokens."""
+        super().__init__()
+        self.mean_length = mean_length
+        self.seconds: Counter[str] = Counter()
+        """By operation."""
+        self.kernels = 0
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+    def clear(self) -> None:
+        self.seconds.clear()
+        self.kernels = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        inputs, outputs = cuda_tensors((args, kwargs)), cuda_tensors(out)
+        if has_kernel(func, name, inputs, outputs):
+            self.kernels += 1
+            self.seconds[name] += max(self._duration(name, args, inputs, outputs), LAUNCH)
+        return out
+
+    def _duration(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], outputs: list[Tensor]) -> float:
+        moved = moved_bytes(name, inputs, outputs) / BANDWIDTH
+        if name in PRODUCTS:
+            return max(product_seconds(name, inputs), moved)
+        if "flash_attention" in name or "dot_product" in name or "varlen_attn" in name:
+            backward = "backward" in name
+            query, key = inputs[1:3] if backward else inputs[:2]
+            operations = attention_operations(query, key, self.mean_length) * (ATTENTION_REPEATS if backward else 1.0)
+            return max(operations / (ATTENTION_BACKWARD if backward else ATTENTION), moved)
+        accumulates = "index_put" in name and len(args) > 3 and bool(args[3])
+        return moved + (ATOMIC if accumulates or name == "embedding_dense_backward" else 0.0)
+
+
+def cuda_tensors(tree: Any) -> list[Tensor]:
+    return [x for x in tree_leaves(tree) if isinstance(x, Tensor) and x.is_cuda]
+
+
+def has_kernel(func: Any, name: str, inputs: list[Tensor], outputs: list[Tensor]) -> bool:
+    """Whether the operation computes something on the device; views and allocations do not."""
+    if func.namespace == "prim" or name in NO_KERNEL or not any(x.numel() for x in outputs or inputs):
+        return False
+    if name in ("_to_copy", "copy_") and not (inputs and outputs):
+        return False  # a copy between host and device, next to the kernels
+    if func._schema.is_mutable:
+        return bool(inputs)
+    memories = {x.untyped_storage()._cdata for x in inputs}
+    return not {x.untyped_storage()._cdata for x in outputs} <= memories
+
+
+def size(x: Tensor) -> int:
+    """Returns the bytes of a tensor; an expanded dimension is read once."""
+    number = 1
+    for length, stride in zip(x.shape, x.stride(), strict=True):
+        number *= length if stride else 1
+    return number * x.element_size()
+
+
+def moved_bytes(name: str, inputs: list[Tensor], outputs: list[Tensor]) -> float:
+    """Returns the bytes that a kernel reads and writes."""
+    read, written = sum(map(size, inputs)), sum(map(size, outputs))
+    if name.startswith("_fused_adamw"):
+        return ADAM_BYTES * read
+    if name in READS:
+        return 2 * written
+    if "index_put" in name:
+        return 3 * size(inputs[-1]) + (0 if name.endswith("_") else 2 * size(inputs[0]))
+    if name in ("zero_", "fill_"):
+        return read
+    if name == "_log_softmax":
+        return 2 * read + written
+    if name == "topk":
+        return TOP_K_READS * read
+    return read + written
+
+
+def product_seconds(name: str, inputs: list[Tensor]) -> float:
+    """Returns the seconds of a matrix product, by its smallest dimension, its type and its alignment."""
+    first, second = inputs[1:3] if name in ("addmm", "baddbmm") else inputs[:2]
+    if name == "linear":
+        second = second.T
+    rows, inner, columns = first.numel() // first.shape[-1], first.shape[-1], second.shape[-1]
+    operations = 2.0 * rows * inner * columns
+    if first.dtype == torch.float32:
+        return operations / FLOAT32_PRODUCT
+    if first.dtype == torch.float64:
+        return operations / FLOAT32_PRODUCT
+    aligned = columns % 8 == 0 and all(max(x.stride()) % 8 == 0 for x in (first, second))
+    if not aligned:
+        return operations / MISALIGNED
+    least = min(rows, inner, columns)
+    return operations / next((rate for bound, rate in PRODUCT_RATES if least < bound), LARGE_PRODUCT)
+
+
+def attention_operations(query: Tensor, key: Tensor, mean_length: float) -> float:
+    """Returns the operations of attention, forward. Packed queries [R, H, D] read `mean_length` keys each."""
+    keys = key.shape[2] if query.ndim == 4 else mean_length
+    return 4.0 * query.numel() * keys
