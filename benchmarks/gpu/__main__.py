@@ -8,6 +8,7 @@ benchmarks/README.md describes the parts and the figures.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def main() -> None:
 
         simulate(options.shape, out, options.only)
         return
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # as in a real run
     import torch
 
     if options.device == "cuda" and not torch.cuda.is_available():

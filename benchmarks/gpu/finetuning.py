@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks import published
 from benchmarks.gpu import inputs
-from benchmarks.gpu.clock import WARM_UP, Step, Way, computed, loop_turn, plain_turn
+from benchmarks.gpu.clock import WARM_UP, Step, Way, computed, loop_turn, pinned, plain_turn
 from benchmarks.gpu.inputs import LONG_PASSAGE, LONG_QUESTION, PASSAGE, QUESTION, Size
 from pipeline.cross_encoder import train as cross_training
 from pipeline.cross_encoder.pairs import PairRows
@@ -103,7 +103,7 @@ def theirs(task: Task, size: Size, device: str, attention: str) -> Way:
     for one in {id(first): first, id(second): second}.values():
         one.set_attn_implementation(attention)
     adam = torch.optim.AdamW(module.parameters(), lr=1e-6, fused=True)
-    padded = [_padded(rows(task, size, i), task) for i in range(WARM_UP + task.updates)]
+    padded = [_padded(rows(task, size, i), task, device) for i in range(WARM_UP + task.updates)]
 
     def step(i: int) -> Tensor:
         questions, passages = (_to(given, device) for given in padded[i])
@@ -137,18 +137,23 @@ def their_cross(task: Task, size: Size, device: str, attention: str) -> Way:
     model.set_attn_implementation(attention)
     adam = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-6, fused=True)
     drawn = [pairs(task, size, i) for i in range(WARM_UP + task.updates)]
-    padded = [(published.filled(given.ids, sum(task.limits), 0), _types(given, sum(task.limits))) for given in drawn]
+    limit = sum(task.limits)
+    padded = [(_filled(given.ids, limit, device), pinned(_types(given, limit), device)) for given in drawn]
 
     def step(i: int) -> Tensor:
         given, type_BL = padded[i]
-        return published.cross_encoder(model, _to(given, device), type_BL.to(device), task.own)
+        return published.cross_encoder(model, _to(given, device), type_BL.to(device, non_blocking=True), task.own)
 
     return Way(lambda: plain_turn(model, step, adam, task.updates, device), lambda: computed(model, step))
 
 
-def _padded(ids: Ids, task: Task) -> list[published.Filled]:
+def _padded(ids: Ids, task: Task, device: str) -> list[published.Filled]:
     sides = ids[: task.questions], ids[task.questions :]
-    return [published.filled(side, limit, 0) for side, limit in zip(sides, task.limits, strict=True)]
+    return [_filled(side, limit, device) for side, limit in zip(sides, task.limits, strict=True)]
+
+
+def _filled(ids: Ids, limit: int, device: str) -> published.Filled:
+    return published.Filled(*(pinned(x, device) for x in published.filled(ids, limit, 0)))
 
 
 def _types(given: PairRows, limit: int) -> Tensor:
@@ -160,4 +165,4 @@ def _types(given: PairRows, limit: int) -> Tensor:
 
 
 def _to(given: published.Filled, device: str) -> published.Filled:
-    return published.Filled(*(x.to(device) for x in given))
+    return published.Filled(*(x.to(device, non_blocking=True) for x in given))

@@ -105,7 +105,7 @@ def kernels(size: Size, device: str) -> Figures:
 
     task = pretraining.tasks(size)["cocondenser_graphs"]
     module = inputs.language_model(size, task.head_layers, device)
-    step = pretraining.our_step(task, size, module, device)
+    step, budget = pretraining.our_step(task, size, module, device), pretraining.budget(module, device)
     step(0)
     with profile(activities=[ProfilerActivity.CUDA]) as recorded:
         parts = step(0)
@@ -115,5 +115,5 @@ def kernels(size: Size, device: str) -> Figures:
         for event in recorded.events() or []
         if event.device_type == torch.autograd.DeviceType.CUDA and not event.name.startswith(("Memcpy", "Memset"))
     ]
-    chunks = -(-int(parts["tokens"]) // pretraining.budget(module, device))
+    chunks = -(-int(parts["tokens"]) // budget)
     return {"kernels": len(launched), "chunks": chunks, "kernels_per_chunk": len(launched) / chunks}

@@ -12,7 +12,7 @@ from torch import nn
 
 from benchmarks import published
 from benchmarks.gpu import inputs
-from benchmarks.gpu.clock import WARM_UP, Step, Way, computed, loop_turn, plain_turn
+from benchmarks.gpu.clock import WARM_UP, Step, Way, computed, loop_turn, pinned, plain_turn
 from benchmarks.gpu.inputs import LIMIT, Size
 from pipeline.modeling.packing import Batch
 from pipeline.pretrain import step as pretraining
@@ -104,13 +104,17 @@ def theirs(task: Task, size: Size, device: str, attention: str) -> Way:
     adam = torch.optim.AdamW(module.parameters(), lr=1e-6, fused=True)
     batches, machine = Batches(task, size), inputs.machine("cpu", token_budget=100_000)
     padded = [
-        published.padded(batches(i, machine, "cpu"), LIMIT, inputs.specials(size).pad)
+        _pinned(published.padded(batches(i, machine, "cpu"), LIMIT, inputs.specials(size).pad), device)
         for i in range(WARM_UP + task.updates)
     ]
     update = published.cocondenser if task.pairs else published.condenser
 
     def step(i: int) -> torch.Tensor:
-        given = published.Padded(*(x.to(device) for x in padded[i]))
+        given = published.Padded(*(x.to(device, non_blocking=True) for x in padded[i]))
         return update(module, given, lm.config.num_hidden_layers // 2, size.chunk, attention)
 
     return Way(lambda: plain_turn(module, step, adam, task.updates, device), lambda: computed(module, step))
+
+
+def _pinned(given: published.Padded, device: str) -> published.Padded:
+    return published.Padded(*(pinned(x, device) for x in given))

@@ -19,11 +19,12 @@ from benchmarks.gpu.clock import free
 from benchmarks.gpu.compare import one_line
 from benchmarks.gpu.inputs import SIZES
 from benchmarks.gpu.parts import Part, parts
+from pipeline.training import flops
 
 STARTED = time.monotonic()
 END = 0.97
 """Share of the seconds for the parts; the rest is for Python's start and end."""
-LEAST = 0.3
+LEAST = 0.6
 """Share of its own time that a part needs to begin."""
 LATE = 1.5
 """Shares of its own time after which a part is stopped."""
@@ -95,7 +96,8 @@ def alarm(seconds: float) -> Iterator[None]:
 
 def machine(device: str) -> dict[str, Any]:
     """Returns what was measured on."""
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    versions: dict[str, Any] = {"torch": torch.__version__, "transformers": transformers.__version__}
+    versions["peak_operations_per_second"] = flops.peak(device)  # what the utilisations (MFU) are shares of
     if device == "cpu":
         return {"device": "cpu", "driver": None, "cuda": None, **versions}
     memory = torch.cuda.get_device_properties(0).total_memory / 2**30

@@ -33,13 +33,14 @@ def simulate(shape: str, out: Path, only: Sequence[str] = ()) -> None:
     from benchmarks.gpu import targets
     from benchmarks.gpu.compare import one_line
     from benchmarks.gpu.inputs import SIZES
-    from benchmarks.gpu.roofline import ASSUMPTIONS
+    from benchmarks.gpu.roofline import ASSUMPTIONS, PEAK
     from benchmarks.gpu.run import machine, short, write
 
     results: Simulated = {
         "simulated": True,
         **machine("cpu"),
         "device": "simulated H100 SXM",
+        "peak_operations_per_second": PEAK,
         "shape": shape,
         "assumptions": ASSUMPTIONS,
         "parts": {},
