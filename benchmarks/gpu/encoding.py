@@ -49,26 +49,26 @@ def work(config: Any, ids: Ids) -> dict[str, float]:
     return {"tokens": float(length_N.sum()), "operations": flops.encoder(config, first, every)}
 
 
-def way(encode: Callable[[Any], np.ndarray], model: Any, given: Any, work: dict[str, float], device: str) -> Way:
-    """Returns a way that encodes all of `given` in a turn. The host reads vectors in between: it has no own time."""
+def way(encode: Callable[[Any], np.ndarray], model: Any, data: Any, work: dict[str, float], device: str) -> Way:
+    """Returns a way that encodes all of `data` in a turn. The host reads vectors in between: it has no own time."""
 
     def turn() -> Timing:
         others = allocated(device) - held(model)
         begin(device)
         started = time.perf_counter()
-        encode(given)
+        encode(data)
         wait(device)
         return Timing(time.perf_counter() - started, None, most(device, others), work)
 
     def compute() -> Computed:
-        return Computed(None, torch.from_numpy(encode(given[:COMPARED]).astype(np.float32)).flatten())
+        return Computed(None, torch.from_numpy(encode(data[:COMPARED]).astype(np.float32)).flatten())
 
     return Way(turn, compute)
 
 
 def ours(one: Encoder, ids: Ids, device: str) -> Way:
     budget = encoding_budget("auto", device, one.model.config)
-    return way(lambda given: encode_rows(one, given, budget), one.model, ids, work(one.model.config, ids), device)
+    return way(lambda data: encode_rows(one, data, budget), one.model, ids, work(one.model.config, ids), device)
 
 
 def padded(size: Size, ids: Ids, device: str) -> Way:
@@ -76,13 +76,13 @@ def padded(size: Size, ids: Ids, device: str) -> Way:
     model = encoder(size, device).model.to(low_precision(device) or torch.float32)
     model.set_attn_implementation("sdpa")
 
-    def encode(given: Ids) -> np.ndarray:
-        vector_ND = np.empty((len(given), model.config.hidden_size), np.float32)
-        order = np.argsort([-len(row) for row in given], kind="stable")
+    def encode(data: Ids) -> np.ndarray:
+        vector_ND = np.empty((len(data), model.config.hidden_size), np.float32)
+        order = np.argsort([-len(row) for row in data], kind="stable")
         with torch.inference_mode():
             for first in range(0, len(order), BATCH):
                 row_B = order[first : first + BATCH]
-                filled = published.filled([given[row] for row in row_B], len(given[row_B[0]]), 0)
+                filled = published.filled([data[row] for row in row_B], len(data[row_B[0]]), 0)
                 hidden_BLD = model(
                     input_ids=filled.ids_BL.to(device), attention_mask=filled.attention_BL.to(device)
                 ).last_hidden_state
@@ -121,7 +121,7 @@ def texts(ids: Ids) -> list[str]:
     return [" ".join(f"w{i}" for i in row[1:-1]) for row in ids]
 
 
-def ours_from_texts(one: Encoder, folder: Path, given: list[str], work: dict[str, float], device: str) -> Way:
+def ours_from_texts(one: Encoder, folder: Path, data: list[str], work: dict[str, float], device: str) -> Way:
     tokenizer, budget = read_tokenizer(folder / "model"), encoding_budget("auto", device, one.model.config)
     tokenizer.no_padding()
 
@@ -129,10 +129,10 @@ def ours_from_texts(one: Encoder, folder: Path, given: list[str], work: dict[str
         ids = [np.array(found.ids, np.int64) for found in tokenizer.encode_batch(some)]
         return encode_rows(one, ids, budget)
 
-    return way(encode, one.model, given, work, device)
+    return way(encode, one.model, data, work, device)
 
 
-def sentence_transformers(folder: Path, given: list[str], device: str) -> Way:
+def sentence_transformers(folder: Path, data: list[str], device: str) -> Way:
     """Its `encode` in bfloat16; unpadded with flash-attention if that package is installed, otherwise padded."""
     from sentence_transformers import SentenceTransformer
 
@@ -145,7 +145,7 @@ def sentence_transformers(folder: Path, given: list[str], device: str) -> Way:
     def encode(some: list[str]) -> np.ndarray:
         return np.asarray(model.encode(some, batch_size=BATCH, show_progress_bar=False), np.float32)
 
-    return way(encode, model, given, {}, device)
+    return way(encode, model, data, {}, device)
 
 
 def attention() -> str:

@@ -42,15 +42,15 @@ def tasks(size: Size) -> dict[str, Task]:
     """Returns the bi-encoders' tasks by the name of their part."""
     marco, natural = (QUESTION, PASSAGE), (LONG_QUESTION, LONG_PASSAGE)
     return {
-        "finetuning_64x8": Task(size.questions, 8, True, marco, (32, 128), 5),
-        "finetuning_8x8": Task(min(8, size.questions), 8, True, marco, (32, 128), 18),
-        "finetuning_untied": Task(size.untied_questions, 2, False, natural, (32, 256), 4),
+        "finetuning_64x8": Task(size.questions, 8, True, marco, (32, 128), size.turn(5)),
+        "finetuning_8x8": Task(min(8, size.questions), 8, True, marco, (32, 128), size.turn(18)),
+        "finetuning_untied": Task(size.untied_questions, 2, False, natural, (32, 256), size.turn(4)),
     }
 
 
 def cross_task(size: Size) -> Task:
     """Returns the cross-encoder's task; `limits`: a pair has at most the two together."""
-    return Task(size.pair_questions, 8, True, (QUESTION, PASSAGE), (32, 128), 6)
+    return Task(size.pair_questions, 8, True, (QUESTION, PASSAGE), (32, 128), size.turn(6))
 
 
 def rows(task: Task, size: Size, i: int) -> list[np.ndarray]:
@@ -63,9 +63,11 @@ def pairs(task: Task, size: Size, i: int) -> PairRows:
     """Returns the pairs of batch i, question by question."""
     ids = rows(task, size, i)
     questions, passages = ids[: task.questions], ids[task.questions :]
-    asked = [questions[place // task.own] for place in range(len(passages))]
-    joined = [np.concatenate((question, passage[1:])) for question, passage in zip(asked, passages, strict=True)]
-    return PairRows(joined, np.array([len(question) for question in asked]))
+    own_questions = [questions[place // task.own] for place in range(len(passages))]
+    joined = [
+        np.concatenate((question, passage[1:])) for question, passage in zip(own_questions, passages, strict=True)
+    ]
+    return PairRows(joined, np.array([len(question) for question in own_questions]))
 
 
 def towers(task: Task, size: Size, device: str) -> Towers:
@@ -106,7 +108,7 @@ def theirs(task: Task, size: Size, device: str, attention: str) -> Way:
     padded = [_padded(rows(task, size, i), task, device) for i in range(WARM_UP + task.updates)]
 
     def step(i: int) -> Tensor:
-        questions, passages = (_to(given, device) for given in padded[i])
+        questions, passages = (_to(batch, device) for batch in padded[i])
         return published.biencoder(first, questions, passages, second)
 
     return Way(lambda: plain_turn(module, step, adam, task.updates, device), lambda: computed(module, step))
@@ -138,11 +140,11 @@ def their_cross(task: Task, size: Size, device: str, attention: str) -> Way:
     adam = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-6, fused=True)
     drawn = [pairs(task, size, i) for i in range(WARM_UP + task.updates)]
     limit = sum(task.limits)
-    padded = [(_filled(given.ids, limit, device), pinned(_types(given, limit), device)) for given in drawn]
+    padded = [(_filled(batch.ids, limit, device), pinned(_types(batch, limit), device)) for batch in drawn]
 
     def step(i: int) -> Tensor:
-        given, type_BL = padded[i]
-        return published.cross_encoder(model, _to(given, device), type_BL.to(device, non_blocking=True), task.own)
+        batch, type_BL = padded[i]
+        return published.cross_encoder(model, _to(batch, device), type_BL.to(device, non_blocking=True), task.own)
 
     return Way(lambda: plain_turn(model, step, adam, task.updates, device), lambda: computed(model, step))
 
@@ -156,13 +158,13 @@ def _filled(ids: Ids, limit: int, device: str) -> published.Filled:
     return published.Filled(*(pinned(x, device) for x in published.filled(ids, limit, 0)))
 
 
-def _types(given: PairRows, limit: int) -> Tensor:
+def _types(batch: PairRows, limit: int) -> Tensor:
     """Returns token types: 1 in the passages, [B, limit]."""
     place_L = np.arange(limit)
-    length_B = np.array([len(row) for row in given.ids])
-    inside_BL = (place_L >= given.second_N[:, None]) & (place_L < length_B[:, None])
+    length_B = np.array([len(row) for row in batch.ids])
+    inside_BL = (place_L >= batch.second_N[:, None]) & (place_L < length_B[:, None])
     return torch.from_numpy(inside_BL.astype(np.int64))
 
 
-def _to(given: published.Filled, device: str) -> published.Filled:
-    return published.Filled(*(x.to(device, non_blocking=True) for x in given))
+def _to(batch: published.Filled, device: str) -> published.Filled:
+    return published.Filled(*(x.to(device, non_blocking=True) for x in batch))

@@ -52,7 +52,7 @@ class Size(NamedTuple):
     """Passages that are encoded."""
     searched: int
     """Vectors that are searched."""
-    asked: int
+    queries: int
     """Questions that are searched for."""
     dimensions: int
     """Of a searched vector."""
@@ -60,6 +60,10 @@ class Size(NamedTuple):
     @property
     def vocabulary(self) -> int:
         return int(self.model.get("vocab_size", 30_522))
+
+    def turn(self, updates: int) -> int:
+        """Returns the updates of a turn: `updates` if the times shall be precise, otherwise 2."""
+        return updates if self is BASE else 2
 
 
 BASE = Size({}, 2048, 512, 1024, 128, 64, 128, 32, 20_000, 1_000_000, 2048, 768)

@@ -88,9 +88,9 @@ def encoded(size: Size, device: str, stop: float) -> Figures:
             folder = Path(place)
             encoding.write_model(one, folder)
             one.to(device)  # a checkpoint is written from the processor
-            given, work = encoding.texts(ids), encoding.work(one.model.config, ids)
-            ours = encoding.ours_from_texts(one, folder, given, work, device)
-            theirs = {name: partial(encoding.sentence_transformers, folder, given, device)}
+            lines, work = encoding.texts(ids), encoding.work(one.model.config, ids)
+            ours = encoding.ours_from_texts(one, folder, lines, work, device)
+            theirs = {name: partial(encoding.sentence_transformers, folder, lines, device)}
             from_texts = training(lambda: ours, theirs, {"passages": size.encoded}, device, stop)
     except Exception as error:  # the first figures are worth keeping
         from_texts = {"error": one_line(error)}

@@ -43,9 +43,9 @@ def tasks(size: Size) -> dict[str, Task]:
     """Returns the tasks by the name of their part."""
     return {
         "cocondenser_cached": Task("cocondenser", 2 * size.documents, True, "always", 2),
-        "cocondenser_graphs": Task("cocondenser", 2 * size.graph_documents, True, "never", 3),
-        "condenser": Task("condenser", size.blocks, False, "never", 3),
-        "retromae": Task("retromae", size.blocks, False, "never", 3),
+        "cocondenser_graphs": Task("cocondenser", 2 * size.graph_documents, True, "never", size.turn(3)),
+        "condenser": Task("condenser", size.blocks, False, "never", size.turn(3)),
+        "retromae": Task("retromae", size.blocks, False, "never", size.turn(3)),
     }
 
 
@@ -110,11 +110,11 @@ def theirs(task: Task, size: Size, device: str, attention: str) -> Way:
     update = published.cocondenser if task.pairs else published.condenser
 
     def step(i: int) -> torch.Tensor:
-        given = published.Padded(*(x.to(device, non_blocking=True) for x in padded[i]))
-        return update(module, given, lm.config.num_hidden_layers // 2, size.chunk, attention)
+        batch = published.Padded(*(x.to(device, non_blocking=True) for x in padded[i]))
+        return update(module, batch, lm.config.num_hidden_layers // 2, size.chunk, attention)
 
     return Way(lambda: plain_turn(module, step, adam, task.updates, device), lambda: computed(module, step))
 
 
-def _pinned(given: published.Padded, device: str) -> published.Padded:
-    return published.Padded(*(pinned(x, device) for x in given))
+def _pinned(batch: published.Padded, device: str) -> published.Padded:
+    return published.Padded(*(pinned(x, device) for x in batch))

@@ -38,7 +38,7 @@ def measure(size: Size, device: str) -> dict[str, Any]:
     Raises RuntimeError if a list differs from the processor's.
     """
     vector_ND = drawn(size.searched, size.dimensions, device, 0)
-    question_QD = drawn(size.asked, size.dimensions, device, 1)
+    question_QD = drawn(size.queries, size.dimensions, device, 1)
     longest = float(np.sqrt((vector_ND * vector_ND).sum(1, dtype=np.float64).max()))
     free(device)
     half = size.searched // 2
@@ -52,7 +52,7 @@ def measure(size: Size, device: str) -> dict[str, Any]:
         spent, peak = seconds(question_QD, vector_ND, k, longest, vectors, device)
         out[f"k={k}"] = {
             "ms": 1000 * spent,
-            "questions_per_second": size.asked / spent,
+            "questions_per_second": size.queries / spent,
             "peak_GiB": peak,
             "load_ms": 1000 * loading,
             "marco_minutes": marco_seconds(seconds_few[k], spent, loading, size) / 60,
@@ -92,7 +92,7 @@ def marco_seconds(few: float, many: float, loading: float, size: Size) -> float:
     """
     by_vector = max(many - few, 0.0) / (size.searched / 2)
     by_list = max(many - by_vector * size.searched, 0.0)
-    batches = QUESTIONS / size.asked
+    batches = QUESTIONS / size.queries
     return batches * (by_list + by_vector * PASSAGES) + loading * PASSAGES / size.searched
 
 

@@ -199,7 +199,7 @@ def search_part(size: Any) -> Simulated:
         """Returns (simulated seconds, peak in bytes)."""
         vectors = GpuVectors(np.zeros((1, size.dimensions), np.float32), "cuda", free=0)
         vectors._resident_ND = torch.empty(passages, size.dimensions, dtype=torch.float16, device="cuda")
-        question_QD = torch.empty(size.asked, size.dimensions, device="cuda")
+        question_QD = torch.empty(size.queries, size.dimensions, device="cuda")
         roofline, recorder = Roofline(0.0), Recorder()
         with roofline, recorder:
             vectors._candidates(question_QD, k + max(exact.SPARE, k // 10), None)
@@ -211,7 +211,7 @@ def search_part(size: Any) -> Simulated:
         (few, _), (many, peak) = (candidates(number, k) for number in (size.searched // 2, size.searched))
         out[f"k={k}"] = {
             "ms": 1000 * many,
-            "questions_per_second": size.asked / many,
+            "questions_per_second": size.queries / many,
             "peak_GiB": peak / 2**30,
             "load_ms": 1000 * loading,
             "marco_minutes": marco_seconds(few, many, loading, size) / 60,
