@@ -95,7 +95,7 @@ def machine(device: str, **fields: Any) -> Machine:
         "ray": None,
         "checkpoint_minutes": 60,
     }
-    return Machine(device=device, **{**defaults, **fields})
+    return Machine(**{"device": device, **defaults, **fields})
 
 
 def span_lengths(sequences: int, rng: np.random.Generator) -> np.ndarray:
@@ -123,7 +123,8 @@ def rows(number: int, lengths: tuple[int, int], size: Size, seed: int) -> list[n
 
 
 def configuration(size: Size) -> BertConfig:
-    return BertConfig(**size.model, hidden_dropout_prob=DROPOUT, attention_probs_dropout_prob=DROPOUT, num_labels=1)
+    fields: dict[str, Any] = {**size.model, "num_labels": 1}
+    return BertConfig(**fields, hidden_dropout_prob=DROPOUT, attention_probs_dropout_prob=DROPOUT)
 
 
 def language_model(size: Size, head_layers: int, device: str) -> nn.ModuleDict:

@@ -3,7 +3,6 @@
 A kernel takes the time of its operations or of its bytes, whichever is longer, and at least LAUNCH.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,13 +57,17 @@ class Roofline(TorchDispatchMode):
         """`mean_length`: keys that a query reads, on average over the tokens."""
         super().__init__()
         self.mean_length = mean_length
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
         """By operation."""
         self.kernels = 0
 
     @property
     def total(self) -> float:
         return sum(self.seconds.values())
+
+    def longest(self, number: int) -> list[tuple[str, float]]:
+        """Returns the `number` operations that take most seconds, and these."""
+        return sorted(self.seconds.items(), key=lambda item: -item[1])[:number]
 
     def clear(self) -> None:
         self.seconds.clear()
@@ -78,7 +81,8 @@ class Roofline(TorchDispatchMode):
         inputs, outputs = cuda_tensors((args, kwargs)), cuda_tensors(out)
         if has_kernel(func, name, inputs, outputs):
             self.kernels += 1
-            self.seconds[name] += max(self._duration(name, args, inputs, outputs), LAUNCH)
+            duration = max(self._duration(name, args, inputs, outputs), LAUNCH)
+            self.seconds[name] = self.seconds.get(name, 0.0) + duration
         return out
 
     def _duration(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], outputs: list[Tensor]) -> float:
@@ -143,9 +147,7 @@ def product_seconds(name: str, inputs: list[Tensor]) -> float:
         second = second.T
     rows, inner, columns = first.numel() // first.shape[-1], first.shape[-1], second.shape[-1]
     operations = 2.0 * rows * inner * columns
-    if first.dtype == torch.float32:
-        return operations / FLOAT32_PRODUCT
-    if first.dtype == torch.float64:
+    if first.dtype in (torch.float32, torch.float64):  # an H100's tensor cores multiply float64 as fast
         return operations / FLOAT32_PRODUCT
     aligned = columns % 8 == 0 and all(max(x.stride()) % 8 == 0 for x in (first, second))
     if not aligned:

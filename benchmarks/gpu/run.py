@@ -46,6 +46,7 @@ def run(shape: str, device: str, seconds: float, out: Path, only: Sequence[str] 
         write(results, out)
         print(f"{time.monotonic() - STARTED:5.0f} s  {name}: {short(figures)}", file=sys.stderr, flush=True)
     print(targets.table(results["targets"], results["device"]))
+    print(f"\n{targets.overview(results['parts'])}")
 
 
 def measured(chosen: Mapping[str, Part], end: float) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -61,6 +61,7 @@ def simulate(shape: str, out: Path, only: Sequence[str] = ()) -> None:
         write(results, out)
         print(f"{time.monotonic() - started:5.0f} s  {name}: {short(figures)}", file=sys.stderr, flush=True)
     print(targets.table(results["targets"], "simulated, H100, BERT base"))
+    print(f"\n{targets.overview(results['parts'])}")
 
 
 def parts(size: Any) -> Mapping[str, Callable[[], Simulated]]:
@@ -160,7 +161,7 @@ def simulated(roofline: Any, recorder: Any, work: Mapping[str, float]) -> Simula
         **work,
         "tokens_per_second": work["tokens"] / seconds,
         "mfu": work["operations"] / seconds / PEAK,
-        "device_shares": {name: x / device for name, x in roofline.seconds.most_common(8)},
+        "device_shares": {name: x / device for name, x in roofline.longest(8)},
     }
 
 

@@ -1,4 +1,4 @@
-"""What the program should reach on an H100 with BERT base, and whether it does."""
+"""What the program should reach on an H100 with BERT base, and whether it does; tables of the figures."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -73,3 +73,19 @@ def table(rows: list[dict[str, Any]], title: str) -> str:
 
 def number(value: float) -> str:
     return f"{100 * value:.1f} %" if value < 1 else f"{value:,.1f}".removesuffix(".0")
+
+
+def overview(parts: Mapping[str, Any]) -> str:
+    """Returns the main figures of our trainings and of encoding as a Markdown table."""
+    lines = ["| part | ms | host ms | tokens/s | MFU | peak |", "|---|---|---|---|---|---|"]
+    for name, figures in parts.items():
+        ours = figures.get("ours", {})
+        if "ms" in ours:
+            times = f"{ours['ms']:,.0f} | {optional(ours['host_ms'], '{:,.0f}')} | {ours['tokens_per_second']:,.0f}"
+            shares = f"{optional(ours['mfu'], '{:.1%}')} | {optional(ours['peak_GiB'], '{:.1f} GiB')}"
+            lines.append(f"| {name} | {times} | {shares} |")
+    return "\n".join(lines)
+
+
+def optional(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)

@@ -52,6 +52,7 @@ def test_the_results_have_figures_baselines_and_targets(tmp_path):
     assert judged["Condenser: MFU"] == "not measured"
     assert judged["encoding: MFU"] != "not measured"
     assert printed.startswith("| cpu |")
+    assert targets.overview(results["parts"]) in printed
 
 
 @pytest.mark.skipif(missing() is not None, reason=f"no fake CUDA device: {missing()}")
@@ -65,6 +66,14 @@ def test_the_simulation_counts_kernels_and_says_that_it_is_one(tmp_path):
     assert 0 < figures["mfu"] < 1
     assert results["parts"]["search"]["k=210"]["marco_minutes"] > 0
     assert printed.startswith("| simulated, ")
+
+
+def test_the_page_has_the_tables_of_the_simulated_figures():
+    results = json.loads((ROOT / "benchmarks" / "gpu_simulated.json").read_text())
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    assert results["simulated"] is True
+    assert targets.table(targets.judge(results["parts"]), "simulated, H100, BERT base") in page
+    assert targets.overview(results["parts"]) in page
 
 
 def failing(stop):
