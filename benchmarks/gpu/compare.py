@@ -9,8 +9,6 @@ from torch.nn import functional as F
 
 from benchmarks.gpu.clock import Computed, Timing, Way, free
 
-ROUNDS = 5
-"""Most turns of each way."""
 TOLERANCE = {"cuda": (0.01, 0.99), "cpu": (1e-4, 0.9999)}
 """Device -> (largest relative difference of two losses, least cosine of two gradients). bfloat16 has 8 bits."""
 
@@ -33,11 +31,12 @@ def agreement(ours: Computed, theirs: Computed, device: str) -> dict[str, Any]:
 
 
 def compare(
-    ours: Way, builders: Mapping[str, Callable[[], Way]], device: str, stop: float
+    ours: Way, builders: Mapping[str, Callable[[], Way]], device: str, rounds: int, stop: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns (our figures, figures of each other way), from turns ours, theirs, ours, theirs ... until `stop`.
+    """Returns (our figures, figures of each other way), from turns ours, theirs, ours, theirs ...
 
-    `stop`: a time of `time.monotonic`; each way has at least one turn. A way that cannot be built or run has an
+    There are at most `rounds` turns of each way, at least one, and no more that would end after `stop`
+    (`time.monotonic`). A way that cannot be built or run has an
     `error` instead of figures. Raises what `ours` raises.
     """
     expected = ours.compute()
@@ -53,7 +52,7 @@ def compare(
     ours_loss = expected.loss
     del expected
     timings: dict[str, list[Timing]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         began = time.monotonic()
         for name in list(ways):
             try:

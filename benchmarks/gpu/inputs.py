@@ -65,6 +65,11 @@ class Size(NamedTuple):
         """Returns the updates of a turn: `updates` if the times shall be precise, otherwise 2."""
         return updates if self is BASE else 2
 
+    @property
+    def rounds(self) -> int:
+        """Most turns of each way."""
+        return 5 if self is BASE else 1
+
 
 BASE = Size({}, 2048, 512, 1024, 128, 64, 128, 32, 20_000, 1_000_000, 2048, 768)
 TINY_MODEL = {

@@ -33,7 +33,9 @@ def parts(size: Size, device: str) -> dict[str, Part]:
 
     def trained(weight: float, module: Any, task: Any, attentions: tuple[str, ...], units: Mapping[str, float]) -> Part:
         others = {f"published, {name}": partial(module.theirs, task, size, device, name) for name in attentions}
-        return Part(weight, partial(training, partial(module.ours, task, size, device), others, units, device))
+        return Part(
+            weight, partial(training, partial(module.ours, task, size, device), others, units, device, size.rounds)
+        )
 
     def questions(task: finetuning.Task) -> dict[str, float]:
         return {"questions": task.questions, "passages": task.questions * task.own}
@@ -52,7 +54,14 @@ def parts(size: Size, device: str) -> dict[str, Part]:
         ),
         "cross_encoder": Part(
             40,
-            partial(training, partial(finetuning.our_cross, cross, size, device), cross_ways, questions(cross), device),
+            partial(
+                training,
+                partial(finetuning.our_cross, cross, size, device),
+                cross_ways,
+                questions(cross),
+                device,
+                size.rounds,
+            ),
         ),
         "retromae": trained(20, pretraining, pre["retromae"], (), {}),
         "kernels": Part(15, lambda stop: kernels(size, device)),
@@ -64,10 +73,11 @@ def training(
     others: Mapping[str, Callable[[], Way]],
     units: Mapping[str, float],
     device: str,
+    rounds: int,
     stop: float,
 ) -> Figures:
     """Measures a training and its baselines. `units`: what an update processes, in addition to tokens."""
-    ours, baselines = compare(build(), others, device, stop)
+    ours, baselines = compare(build(), others, device, rounds, stop)
     work, peak = {name: ours[name] for name in ("tokens", "operations")}, flops.peak(device)
     for figures in (ours, *baselines.values()):
         rates(figures, work, peak, units)
@@ -79,7 +89,7 @@ def encoded(size: Size, device: str, stop: float) -> Figures:
     ids, one = inputs.rows(size.encoded, PASSAGE, size, 0), encoding.encoder(size, device)
     way = encoding.ours(one, ids, device)
     others = {"padded, sdpa": partial(encoding.padded, size, ids, device)}
-    out = training(lambda: way, others, {"passages": size.encoded}, device, (time.monotonic() + stop) / 2)
+    out = training(lambda: way, others, {"passages": size.encoded}, device, size.rounds, (time.monotonic() + stop) / 2)
     name = f"sentence-transformers, {encoding.attention()}"
     if find_spec("sentence_transformers") is None:
         return out | {"from_texts": {"skipped": "sentence-transformers is not installed"}}
@@ -91,7 +101,7 @@ def encoded(size: Size, device: str, stop: float) -> Figures:
             lines, work = encoding.texts(ids), encoding.work(one.model.config, ids)
             ours = encoding.ours_from_texts(one, folder, lines, work, device)
             theirs = {name: partial(encoding.sentence_transformers, folder, lines, device)}
-            from_texts = training(lambda: ours, theirs, {"passages": size.encoded}, device, stop)
+            from_texts = training(lambda: ours, theirs, {"passages": size.encoded}, device, size.rounds, stop)
     except Exception as error:  # the first figures are worth keeping
         from_texts = {"error": one_line(error)}
     return out | {"from_texts": from_texts}

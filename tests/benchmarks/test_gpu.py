@@ -32,8 +32,8 @@ def benchmark(out, *arguments):
 def test_the_results_have_figures_baselines_and_targets(tmp_path):
     parts = ["cocondenser_cached", "finetuning_untied", "encoding", "search", "kernels"]
     started = time.monotonic()
-    results, printed = benchmark(tmp_path / "gpu.json", "--device", "cpu", "--seconds", "10", "--only", *parts)
-    assert time.monotonic() - started < 30
+    results, printed = benchmark(tmp_path / "gpu.json", "--device", "cpu", "--seconds", "60", "--only", *parts)
+    assert time.monotonic() - started < 60
     assert (results["simulated"], results["device"], results["shape"]) == (False, "cpu", "tiny")
     assert results["torch"] == torch.__version__
     assert set(results["parts"]) == set(parts)
@@ -141,8 +141,8 @@ def test_a_ratio_counts_only_if_both_ways_compute_the_same():
         "half the gradient": lambda: way(3.0, 1.0, [0.5, 1.0]),
         "impossible": impossible,
     }
-    ours, found = compare(way(1.5, 1.0, [1.0, 2.0]), others, "cpu", time.monotonic())
-    assert ours["ms"] == 1500
+    ours, found = compare(way(1.5, 1.0, [1.0, 2.0]), others, "cpu", 3, time.monotonic())
+    assert (ours["ms"], ours["turns"]) == (1500, 1)  # the time was over after the first
     assert [found[name].get("ratio") for name in others] == [2.0, None, None, None, None]
     assert found["impossible"] == {"error": "RuntimeError: out of memory"}
 
