@@ -30,6 +30,10 @@ Step = Callable[[int], Mapping[str, Any]]
 """Forward and backward of an update; returns loss parts (tensors), `tokens` and `operations` (`loop.train`)."""
 
 
+class OutOfTime(BaseException):
+    """Not an `Exception`: what catches the errors of a baseline must not catch it."""
+
+
 class Timing(NamedTuple):
     """One turn: its mean update."""
 

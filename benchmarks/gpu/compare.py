@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from statistics import median
 from typing import Any
 
 from torch.nn import functional as F
 
-from benchmarks.gpu.clock import Computed, Timing, Way, free
+from benchmarks.gpu.clock import Computed, OutOfTime, Timing, Way, free
 
 TOLERANCE = {"cuda": (0.01, 0.99), "cpu": (1e-4, 0.9999)}
 """Device -> (largest relative difference of two losses, least cosine of two gradients). bfloat16 has 8 bits."""
@@ -35,23 +36,42 @@ def compare(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns (our figures, figures of each other way), from turns ours, theirs, ours, theirs ...
 
-    There are at most `rounds` turns of each way, at least one, and no more that would end after `stop`
-    (`time.monotonic`). A way that cannot be built or run has an
-    `error` instead of figures. Raises what `ours` raises.
+    There are at most `rounds` turns of each way, and no more that would end after `stop` (`time.monotonic`). A way
+    that cannot be built or run, or has no turn before OutOfTime is raised, has an `error`. Raises what `ours` raises.
     """
-    expected = ours.compute()
-    ways, found = {"ours": ours}, dict[str, dict[str, Any]]()
-    for name, build in builders.items():
-        try:
-            way = build()
-            found[name] = agreement(expected, way.compute(), device)
-            ways[name] = way
-        except Exception as error:  # a baseline that does not fit the memory must not hide our figures
-            found[name] = {"error": one_line(error)}
-        free(device)
-    ours_loss = expected.loss
-    del expected
-    timings: dict[str, list[Timing]] = {name: [] for name in ways}
+    expected, first = ours.compute(), ours.turn()
+    ways = {"ours": ours}
+    found: dict[str, dict[str, Any]] = {name: {"error": "no time left"} for name in builders}
+    timings: dict[str, list[Timing]] = {name: [] for name in ("ours", *builders)}
+    with suppress(OutOfTime):
+        for name, build in builders.items():
+            try:
+                way = build()
+                found[name] = agreement(expected, way.compute(), device)
+                ways[name] = way
+            except Exception as error:  # a baseline that does not fit the memory must not hide our figures
+                found[name] = {"error": one_line(error)}
+            free(device)
+        expected = Computed(expected.loss, expected.gradient[:0])
+        take_turns(ways, timings, found, rounds, stop)
+    ours_timings = timings["ours"] or [first]
+    for name in builders:
+        if timings[name] and "error" not in found[name]:
+            ratio = median(x.seconds for x in timings[name]) / median(x.seconds for x in ours_timings)
+            found[name] |= {**summary(timings[name]), "ratio": ratio if found[name]["equal_work"] else None}
+        else:
+            found[name].setdefault("error", "no time left")
+    return {"loss": expected.loss, **summary(ours_timings)}, found
+
+
+def take_turns(
+    ways: dict[str, Way],
+    timings: Mapping[str, list[Timing]],
+    found: dict[str, dict[str, Any]],
+    rounds: int,
+    stop: float,
+) -> None:
+    """Adds turns to `timings`. A way that raises leaves `ways` and has an error in `found`, except `ours`."""
     for _ in range(rounds):
         began = time.monotonic()
         for name in list(ways):
@@ -64,12 +84,6 @@ def compare(
                 del ways[name]
         if 2 * time.monotonic() - began > stop:  # another round takes as long as this one
             break
-    figures = {"loss": ours_loss, **summary(timings["ours"])}
-    for name in ways:
-        if name != "ours":
-            ratio = median(x.seconds for x in timings[name]) / median(x.seconds for x in timings["ours"])
-            found[name] |= {**summary(timings[name]), "ratio": ratio if found[name]["equal_work"] else None}
-    return figures, found
 
 
 def summary(timings: list[Timing]) -> dict[str, Any]:

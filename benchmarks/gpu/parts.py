@@ -93,6 +93,8 @@ def encoded(size: Size, device: str, stop: float) -> Figures:
     name = f"sentence-transformers, {encoding.attention()}"
     if find_spec("sentence_transformers") is None:
         return out | {"from_texts": {"skipped": "sentence-transformers is not installed"}}
+    if time.monotonic() > stop:
+        return out | {"from_texts": {"skipped": "no time left"}}
     try:
         with TemporaryDirectory() as place:
             folder = Path(place)

@@ -15,7 +15,7 @@ import torch
 import transformers
 
 from benchmarks.gpu import targets
-from benchmarks.gpu.clock import free
+from benchmarks.gpu.clock import OutOfTime, free
 from benchmarks.gpu.compare import one_line
 from benchmarks.gpu.inputs import SIZES
 from benchmarks.gpu.parts import Part, parts
@@ -28,10 +28,6 @@ LEAST = 0.6
 """Share of its own time that a part needs to begin."""
 LATE = 1.5
 """Shares of its own time after which a part is stopped."""
-
-
-class OutOfTime(BaseException):
-    """Not an `Exception`: what catches the errors of a baseline must not catch it."""
 
 
 def run(shape: str, device: str, seconds: float, out: Path, only: Sequence[str] = ()) -> None:

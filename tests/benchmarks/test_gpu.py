@@ -13,7 +13,7 @@ from fake_cuda.device import missing
 
 from benchmarks.gpu import run as runs
 from benchmarks.gpu import searching, targets
-from benchmarks.gpu.clock import Computed, Timing, Way
+from benchmarks.gpu.clock import Computed, OutOfTime, Timing, Way
 from benchmarks.gpu.compare import compare
 from benchmarks.gpu.inputs import BASE
 from benchmarks.gpu.parts import Part
@@ -145,6 +145,16 @@ def test_a_ratio_counts_only_if_both_ways_compute_the_same():
     assert (ours["ms"], ours["turns"]) == (1500, 1)  # the time was over after the first
     assert [found[name].get("ratio") for name in others] == [2.0, None, None, None, None]
     assert found["impossible"] == {"error": "RuntimeError: out of memory"}
+
+
+def test_a_slow_baseline_leaves_our_figures():
+    def too_slow():
+        raise OutOfTime
+
+    others = {"quick": lambda: way(3.0, 1.0, [1.0]), "slow": too_slow, "later": lambda: way(3.0, 1.0, [1.0])}
+    ours, found = compare(way(1.5, 1.0, [1.0]), others, "cpu", 3, time.monotonic())
+    assert ours["ms"] == 1500
+    assert [figures["error"] for figures in found.values()] == ["no time left"] * 3
 
 
 @pytest.mark.parametrize(("value", "result"), [
