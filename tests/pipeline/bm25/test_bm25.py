@@ -193,7 +193,6 @@ def test_java_stays_in_its_own_process(collection, tmp_path):
     assert ("jnius" in sys.modules, has_java()) == before
 
 
-@pytest.mark.slow
 def test_pyserini_reads_the_index(built):
     out, _ = built
     java.start_java()
