@@ -140,7 +140,7 @@ def test_a_gpu_finds_the_same_lists_to_the_byte(seed, passages, k, free, halves,
 
 
 def test_a_gpu_searches_one_question_in_blocks_too():
-    """A float32 copy of all vectors would not fit beside them."""
+    """A float32 copy of all vectors would not fit too."""
     _, vectors = data(n=300, dimension=8)
     on_gpu = GpuVectors(vectors, "cpu", ROOM)
     with pytest.MonkeyPatch.context() as patch:
