@@ -84,7 +84,7 @@ def ours(questions: int, own: int, titles: bool) -> Step:
         ids = source(i)
         length_R = np.array([len(row) for row in ids])
         given = rank_pieces(length_R, questions, True, None, BUDGET)
-        keep = keeps(encoder.model.config, len(given), int(length_R.sum()), int(length_R.max()), "auto", "cpu")
+        keep = keeps(encoder.model.config, len(given), int(length_R.sum()), int(length_R.max()), "auto")
 
         def encode(piece: Piece) -> Tensor:
             return vectors(encoder, pack([ids[row] for row in piece.row_B], "cpu"))

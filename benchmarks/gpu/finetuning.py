@@ -20,7 +20,7 @@ from pipeline.finetune import losses
 from pipeline.finetune import step as finetuning
 from pipeline.finetune.encoders import Towers
 from pipeline.modeling.inputs import Ids
-from pipeline.training.memory import settle
+from pipeline.training.memory import resolve_auto
 
 
 class Task(NamedTuple):
@@ -79,7 +79,7 @@ def our_step(task: Task, size: Size, model: Towers, device: str) -> Step:
     """Returns this project's step; the rows are drawn before."""
     drawn = [rows(task, size, i) for i in range(WARM_UP + task.updates)]
     most = task.questions * (task.limits[0] + task.own * task.limits[1])
-    machine = settle(inputs.machine(device), device, model.encoders[0].model.config, model.trained, most)
+    machine = resolve_auto(inputs.machine(device), device, model.encoders[0].model.config, model.trained, most)
     nothing_QP = torch.zeros(task.questions, task.questions * task.own, dtype=torch.bool, device=device)
 
     def loss(vectors_RE: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def our_cross_step(task: Task, size: Size, model: Any, device: str) -> Step:
     """Returns this project's step of a cross-encoder; the pairs are drawn before."""
     drawn = [pairs(task, size, i) for i in range(WARM_UP + task.updates)]
     most = task.questions * task.own * sum(task.limits)
-    machine = settle(inputs.machine(device), device, model.config, model, most)
+    machine = resolve_auto(inputs.machine(device), device, model.config, model, most)
 
     def step(i: int) -> Mapping[str, Any]:
         shape = (task.questions, task.own)

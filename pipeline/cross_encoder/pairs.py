@@ -15,7 +15,7 @@ from torch import Tensor
 from pipeline.cross_encoder.lengths import Lengths
 from pipeline.errors import InputError
 from pipeline.modeling.bert import apply, embed
-from pipeline.modeling.inputs import Ids, Packed, pack
+from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.passes import fill
 from pipeline.modeling.precision import autocast
 from pipeline.tokenization.token_files import Specials, Tokens
@@ -79,7 +79,7 @@ def pair_rows(tokens: Tokens, query_N: Iterable[int], passage_N: Iterable[int], 
 def pack_pairs(model: CrossEncoder, rows: PairRows, row_B: np.ndarray, device: str) -> Packed:
     """Packs the rows `row_B`, which must be sorted by length; with token types for BERT."""
     second_B = rows.second_N[row_B] if model.config.model_type == "bert" else None
-    return pack([rows.ids[row] for row in row_B], device, second_B)
+    return pack_rows(rows.ids, row_B, device, second_B)
 
 
 def logits(model: CrossEncoder, packed: Packed) -> Tensor:

@@ -23,7 +23,7 @@ from pipeline.runtime.ranks import rank, world
 from pipeline.runtime.work import Machine, Metrics, Progress
 from pipeline.tokenization.token_files import Tokens
 from pipeline.training import flops, loop
-from pipeline.training.memory import keeps, settle
+from pipeline.training.memory import keeps, resolve_auto
 
 
 def train_cross_encoder(
@@ -47,7 +47,7 @@ def train_cross_encoder(
     # A constant added to all logits does not change a listwise loss: only rounding errors would move the last bias.
     last_bias(model).requires_grad_(settings.loss == "pointwise")
     model.to(device)  # type: ignore[arg-type]
-    machine_settings = settle(Machine.model_validate(machine), device, model.config, model, most_tokens(settings))
+    machine_settings = resolve_auto(Machine.model_validate(machine), device, model.config, model, most_tokens(settings))
     size = examples.epoch_size(all_pools)
     edges = examples.batches(size, settings.batch_queries)
     epoch_steps = len(edges) - 1
@@ -96,7 +96,7 @@ def update(
     length_P = np.array([len(row) for row in rows.ids])
     own_pieces = rank_pieces(length_P, 0, True, machine.gradient_cache_chunk, machine.budget)
     tokens = sum(int(length_P[piece.row_B].sum()) for piece in own_pieces)
-    keep = keeps(model.config, len(own_pieces), tokens, int(length_P.max()), machine.gradient_cache, device)
+    keep = keeps(model.config, len(own_pieces), tokens, int(length_P.max()), machine.gradient_cache)
     operations = 0.0
 
     def score(piece: Piece) -> Tensor:

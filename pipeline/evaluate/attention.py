@@ -127,8 +127,7 @@ def entropy_shards(
     def model(number: int) -> tuple[Any, int]:
         """Returns the model and the tokens of a forward pass."""
         loaded = load_encoder(Path(models[number])).to(device)  # type: ignore[arg-type]
-        budget = encoding_budget(token_budget, device, loaded.config)
-        return loaded, budget if device == "cpu" else budget // 2  # in float32
+        return loaded, encoding_budget(token_budget, device, loaded.config, float32=True)
 
     def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
         number, first = divmod(start, len(rows))

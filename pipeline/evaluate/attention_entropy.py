@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pipeline.modeling.bert import embed, keys_values, rest_of_layer
-from pipeline.modeling.inputs import Ids, Packed, pack
+from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.packing import Rows
 from pipeline.modeling.passes import fill
 
@@ -28,11 +28,8 @@ def entropy_rows(model: Any, ids: Ids, budget: int, done: Callable[[int], None])
     entropy_NLH = np.empty((len(ids), shape.num_hidden_layers, shape.num_attention_heads), np.float32)
     length_N = np.array([len(row) for row in ids], np.int64)
     device = model.device.type
-
-    def packed(row_B: np.ndarray) -> Packed:
-        return pack([ids[i] for i in row_B], device)
-
-    fill(entropy_NLH, length_N, budget, packed, partial(cls_entropies, model), device, done)
+    pack, compute = partial(pack_rows, ids, device=device), partial(cls_entropies, model)
+    fill(entropy_NLH, length_N, budget, pack, compute, device, done)
     return entropy_NLH
 
 

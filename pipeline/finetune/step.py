@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from pipeline.finetune.encoders import Towers
 from pipeline.modeling.biencoder import vectors
-from pipeline.modeling.inputs import Ids, pack
+from pipeline.modeling.inputs import Ids, pack_rows
 from pipeline.modeling.packing import share, to_device
-from pipeline.modeling.precision import scaled
 from pipeline.runtime import ranks
 from pipeline.runtime.ranks import world
 from pipeline.runtime.work import Machine
 from pipeline.training import flops, loop
+from pipeline.training.loss_scale import scaled
 from pipeline.training.memory import keeps
 
 
@@ -101,13 +101,13 @@ def update(
     length_R = np.array([len(row) for row in ids])
     given = rank_pieces(length_R, questions, towers.tied, machine.gradient_cache_chunk, machine.budget)
     tokens = sum(int(length_R[piece.row_B].sum()) for piece in given)
-    keep = keeps(shape, len(given), tokens, int(length_R.max()), machine.gradient_cache, device)
+    keep = keeps(shape, len(given), tokens, int(length_R.max()), machine.gradient_cache)
     operations = 0.0
 
     def encode(piece: Piece) -> Tensor:
         nonlocal operations
         loop.seed_dropout(*key, piece.number)
-        packed = pack([ids[row] for row in piece.row_B], device)
+        packed = pack_rows(ids, piece.row_B, device)
         if torch.is_grad_enabled():
             wanted = packed.first if pooling == "cls" else packed.every
             operations += flops.BACKWARD * flops.encoder(shape, wanted, packed.every)

@@ -29,7 +29,7 @@ from pipeline.runtime.ranks import rank
 from pipeline.runtime.work import Machine, Metrics, Progress
 from pipeline.tokenization.token_files import Tokens
 from pipeline.training import loop
-from pipeline.training.memory import settle
+from pipeline.training.memory import resolve_auto
 
 
 def train_encoders(
@@ -54,7 +54,7 @@ def train_encoders(
     scores = Scores(**np.load(files["scores"])) if "scores" in files else None
     form = read_form(encoder_settings, Path(start), data.specials)
     towers = starting_towers(Path(start), settings, encoder_settings, data, device)
-    machine_settings = settle(
+    machine_settings = resolve_auto(
         Machine.model_validate(machine),
         device,
         towers.encoders[0].model.config,

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from pipeline.errors import InputError
 from pipeline.modeling.bert import apply, embed
 from pipeline.modeling.checkpoint import load_encoder, longest_input
-from pipeline.modeling.inputs import Ids, Packed, pack
+from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.passes import fill
 from pipeline.modeling.precision import autocast
 from pipeline.modeling.sentence_transformers_files import is_tied, read_vector, side
@@ -87,11 +87,7 @@ def encode_rows(encoder: Encoder, ids: Ids, budget: int, done: Callable[[int], N
     vector_NE = np.empty((len(ids), encoder.dimension), np.float32)
     length_N = np.array([len(row) for row in ids], np.int64)
     device = encoder.device.type
-
-    def packed(row_B: np.ndarray) -> Packed:
-        return pack([ids[i] for i in row_B], device)
-
-    fill(vector_NE, length_N, budget, packed, partial(vectors, encoder), device, done)
+    fill(vector_NE, length_N, budget, partial(pack_rows, ids, device=device), partial(vectors, encoder), device, done)
     return vector_NE
 
 

@@ -162,6 +162,11 @@ class Packed(NamedTuple):
     """BERT's token types: 1 in a row's second text. None: all 0."""
 
 
+def pack_rows(ids: Ids, row_B: np.ndarray, device: str, second_B: np.ndarray | None = None) -> Packed:
+    """As `pack`, for the rows `row_B` of `ids`."""
+    return pack([ids[row] for row in row_B], device, second_B)
+
+
 def pack(ids: Ids, device: str, second_B: np.ndarray | None = None) -> Packed:
     """Packs rows, which must be sorted by length, without padding. `second_B`: where second texts start."""
     from pipeline.modeling.packing import packed_rows, to_device

@@ -202,14 +202,14 @@ def prepare_cocondenser(config: dict[str, Any], start: Path, tokens: Path, machi
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import update
     from pipeline.pretrain.train import Training
-    from pipeline.training.memory import settle
+    from pipeline.training.memory import resolve_auto
 
     own = CocondenserConfig.model_validate(config)
     if not own.trains:
         return Training(own, bert.with_own_head(start, None).to(device), head_objective(start))
 
     module = bert.with_own_head(start, "condenser").to(device)
-    machine = settle(machine, device, module["lm"].config, module, most_tokens(own))
+    machine = resolve_auto(machine, device, module["lm"].config, module, most_tokens(own))
     data = Tokens.open(tokens)
     documents = long_documents(own, data)
     draw = pair_drawer(own, data, documents)

@@ -135,7 +135,7 @@ def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import update
     from pipeline.pretrain.train import Training
-    from pipeline.training.memory import settle
+    from pipeline.training.memory import resolve_auto
 
     own = CondenserConfig.model_validate(config)
     if (own.continued or own.checkpoint is not None) and own.head_layers:
@@ -145,7 +145,7 @@ def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine
     if not own.trains:
         return Training(own, module, own.objective)
 
-    machine = settle(machine, device, module["lm"].config, module)
+    machine = resolve_auto(machine, device, module["lm"].config, module)
     data = Tokens.open(tokens)
     begin_N, length_N = cut_blocks(own, data)
     size_N, batch_size, field = sizes(own, length_N)

@@ -164,7 +164,7 @@ def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Mach
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import Contrast, update
     from pipeline.pretrain.train import Training
-    from pipeline.training.memory import settle
+    from pipeline.training.memory import resolve_auto
 
     own = IctConfig.model_validate(config)
     if not own.trains:
@@ -183,7 +183,7 @@ def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Mach
     lm.base_model.requires_grad_(True)
     projection.requires_grad_(True)
     most_tokens = own.batch_passages * (own.segment_tokens + own.passage_tokens)
-    machine = settle(machine, device, lm.config, module, most_tokens)
+    machine = resolve_auto(machine, device, lm.config, module, most_tokens)
     contrast = Contrast("ict", inverse_cloze, projection)
     limits = own.segment_min - 2, own.segment_tokens - 2, own.passage_tokens - 2, own.remove_probability
 

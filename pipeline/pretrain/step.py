@@ -16,13 +16,14 @@ from pipeline.modeling.bert import States, backbone
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.cross_entropy import contrastive
 from pipeline.modeling.packing import Batch, Chunk
-from pipeline.modeling.precision import autocast, scaled
+from pipeline.modeling.precision import autocast
 from pipeline.modeling.sentence_transformers_files import read_vector
 from pipeline.pretrain.objectives import Objective
 from pipeline.runtime import ranks
 from pipeline.runtime.work import Metrics
 from pipeline.training import flops
 from pipeline.training.loop import history_metrics, seed_dropout
+from pipeline.training.loss_scale import scaled
 from pipeline.training.memory import keeps_graphs
 
 SCORED_AT_ONCE = 512
@@ -77,7 +78,7 @@ def update(
 
     kept: deque[States] = deque()
     if pairs:
-        if keeps_graphs(lm, batch, cache, device):
+        if keeps_graphs(lm, batch, cache):
             kept = deque(forward(chunk, objective.reads_masked) for chunk in batch.chunks)
             vectors = [contrast.vectors(states.cls_BD).detach() for states in kept]
         else:

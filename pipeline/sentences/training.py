@@ -35,7 +35,7 @@ from pipeline.sentences.tune import TuneConfig, TuneTraining
 from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 from pipeline.training import loop
 from pipeline.training.best_weights import BestWeights, Row
-from pipeline.training.memory import settle
+from pipeline.training.memory import resolve_auto
 
 SUBSET = 5
 """First number of the subset's seed; no other draw of pipeline/finetune/examples.py uses it."""
@@ -110,7 +110,7 @@ def train_sentences(
     towers = starting(Path(start), kind, training, encoder_config, sentences, device)
     most_tokens = training.batch * len(TEXTS[kind]) * encoder_config.tokens
     backbone = towers.encoders[0].model.config
-    machine_config = settle(Machine.model_validate(machine), device, backbone, towers.trained, most_tokens)
+    machine_config = resolve_auto(Machine.model_validate(machine), device, backbone, towers.trained, most_tokens)
     rows = subset(tables.read_split(Path(table), "train"), tune_config.max_rows, training.subset_seed)
     edges = examples.batches(len(rows), training.batch)
     epoch_steps = len(edges) - 1

@@ -105,10 +105,11 @@ def train(
     """
     import torch
 
-    from pipeline.modeling.precision import LossScale, low_precision, use_loss_scale
+    from pipeline.modeling.precision import low_precision
     from pipeline.runtime import ranks
     from pipeline.runtime.checkpoints import restore, save_state
     from pipeline.training import flops
+    from pipeline.training.loss_scale import LossScale, use_loss_scale
 
     module.train()
     parameters = [p for p in module.parameters() if p.requires_grad]

@@ -43,26 +43,23 @@ GROUP = Path("/sys/fs/cgroup")
 """Folder of a container's own memory limit."""
 
 
-def keeps_graphs(lm: Any, batch: Batch, cache: str, device: str) -> bool:
+def keeps_graphs(lm: Any, batch: Batch, cache: str) -> bool:
     """Whether to keep the backbone's graphs of all chunks at once, instead of computing the CLS vectors first."""
     tokens = sum(len(chunk.ids_T) for chunk in batch.chunks)
     longest = max((chunk.every.longest for chunk in batch.chunks), default=0)
-    return keeps(lm.config, len(batch.chunks), tokens, longest, cache, device)
+    return keeps(lm.config, len(batch.chunks), tokens, longest, cache)
 
 
-def keeps(config: Any, chunks: int, tokens: int, longest: int, cache: str, device: str) -> bool:
+def keeps(config: Any, chunks: int, tokens: int, longest: int, cache: str) -> bool:
     """As `keeps_graphs`, for `chunks` chunks of `tokens` tokens together; `longest`: tokens of the longest sequence."""
     if cache != "auto":
         return cache == "never"
-    if chunks < 2:
-        return True
-    if device == "cuda":
-        need = graphs_bytes(config, tokens, tokens // chunks, config.hidden_dropout_prob > 0)
-        return need < CUDA_SHARE * free_bytes(device)
-    return tokens * bytes_per_token(config, longest) < SHARE * free_bytes(device)
+    return chunks < 2 or tokens * bytes_per_token(config, longest) < SHARE * free_bytes("cpu")
 
 
-def settle(machine: Machine, device: str, config: Any, module: nn.Module, most_tokens: int | None = None) -> Machine:
+def resolve_auto(
+    machine: Machine, device: str, config: Any, module: nn.Module, most_tokens: int | None = None
+) -> Machine:
     """Returns the machine with what its `token_budget` and `gradient_cache` mean for training `module`, on all ranks.
 
     `module`: on the device, still without gradients and Adam's moments. `config`: of its backbone. `most_tokens`: no
@@ -97,11 +94,14 @@ def training_budget(choice: CountOrAuto, device: str, config: Any, module: nn.Mo
     return least_of_ranks(tokens_in(usable, chunk_bytes(config, has_dropout(module))))
 
 
-def encoding_budget(choice: CountOrAuto, device: str, config: Any) -> int:
-    """Returns the tokens of a forward pass without gradients. `config`: of the backbone, which is on the device."""
+def encoding_budget(choice: CountOrAuto, device: str, config: Any, float32: bool = False) -> int:
+    """Returns the tokens of a forward pass without gradients. `config`: of the backbone, which is on the device.
+
+    `float32`: the pass computes in float32 on a GPU too, which takes twice the bytes.
+    """
     if choice != "auto" or device == "cpu":
         return number_or(choice, CPU_BUDGET)
-    return tokens_in(int(CUDA_SHARE * free_bytes(device)), pass_bytes(config))
+    return tokens_in(int(CUDA_SHARE * free_bytes(device)), pass_bytes(config) * (2 if float32 else 1))
 
 
 def tokens_in(usable: int, per_token: int) -> int:

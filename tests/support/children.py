@@ -1,6 +1,7 @@
 """Functions that the tests launch in child processes."""
 
 import atexit
+import logging
 import os
 import signal
 import sys
@@ -11,9 +12,9 @@ import numpy as np
 import torch
 
 from pipeline.errors import InputError
-from pipeline.modeling.precision import scaled
 from pipeline.runtime import ranks
 from pipeline.training.loop import Optimiser, train
+from pipeline.training.loss_scale import scaled
 
 
 def echo(*, progress, device, **arguments):
@@ -72,6 +73,14 @@ def abort_in_leaving(*, progress, device):
     else:
         atexit.register(time.sleep, 600)
     return {"whole": True}
+
+
+def log(*, progress, device):
+    """Logs a line of the library, one below INFO, and one of another library."""
+    logging.getLogger("pipeline.training").info("%s of %d GPUs", "two", 8)
+    logging.getLogger("pipeline.training").debug("a detail")
+    logging.getLogger("another.library").warning("another library's")
+    return {}
 
 
 def sums(*, progress, device):

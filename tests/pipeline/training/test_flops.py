@@ -85,10 +85,10 @@ def test_the_cache_is_chosen_by_memory(model_and_batch, monkeypatch):
     need = memory.bytes_per_token(lm.config, 61) * sum(chunk.every.size for chunk in many.chunks)
     for free, keeps in ((3 * need, True), (need, False)):
         monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free)
-        assert memory.keeps_graphs(lm, many, "auto", "cpu") == keeps
-        assert memory.keeps_graphs(lm, batch, "auto", "cpu")  # one chunk needs no cache
-        assert memory.keeps_graphs(lm, many, "never", "cpu")
-        assert not memory.keeps_graphs(lm, many, "always", "cpu")
+        assert memory.keeps_graphs(lm, many, "auto") == keeps
+        assert memory.keeps_graphs(lm, batch, "auto")  # one chunk needs no cache
+        assert memory.keeps_graphs(lm, many, "never")
+        assert not memory.keeps_graphs(lm, many, "always")
     monkeypatch.undo()
     assert memory.free_bytes("cpu") > 2**20
 

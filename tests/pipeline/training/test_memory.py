@@ -83,7 +83,7 @@ def test_estimates_are_within_15_percent_of_live_memory(layers, size, dropout, k
 def test_a_pass_of_bert_base_fits_into_the_gpu(card, gigabytes, least, most):
     module = model(config())
     free = card(gigabytes, module)
-    budget = memory.settle(make_machine(token_budget="auto"), "cuda", module["lm"].config, module).budget
+    budget = memory.resolve_auto(make_machine(token_budget="auto"), "cuda", module["lm"].config, module).budget
     assert least <= budget <= most
     need = 12 * parameters(module) + memory.cast_bytes(config()) + budget * memory.chunk_bytes(config(), True)
     assert need < 0.95 * free
@@ -121,14 +121,14 @@ def test_ranks_agree_on_the_smallest_number(card, monkeypatch):
 def test_a_number_is_obeyed_and_a_cpu_has_its_own():
     module = model(config())
     for choice, device, expected in (("auto", "cpu", 2000), (77, "cpu", 77), (77, "cuda", 77)):
-        settled = memory.settle(make_machine(token_budget=choice), device, module["lm"].config, module)
+        settled = memory.resolve_auto(make_machine(token_budget=choice), device, module["lm"].config, module)
         assert settled.budget == expected
         assert memory.encoding_budget(choice, device, module["lm"].config) == expected
 
 
 def settled_cache(module: nn.Module, most_tokens: int, **fields: Any) -> str:
     machine = make_machine(token_budget="auto", **fields)
-    return memory.settle(machine, "cuda", module["lm"].config, module, most_tokens).gradient_cache
+    return memory.resolve_auto(machine, "cuda", module["lm"].config, module, most_tokens).gradient_cache
 
 
 def test_the_papers_batch_needs_no_cache_on_eight_gpus(card, caplog, monkeypatch):
@@ -157,7 +157,7 @@ def test_the_choice_is_left_to_updates_on_a_cpu_and_to_the_recipe():
     module = model(config())
     for cache, device in (("auto", "cpu"), ("always", "cuda"), ("never", "cuda")):
         machine = make_machine(gradient_cache=cache)
-        assert memory.settle(machine, device, module["lm"].config, module, 10**9).gradient_cache == cache
+        assert memory.resolve_auto(machine, device, module["lm"].config, module, 10**9).gradient_cache == cache
 
 
 def test_graphs_that_are_kept_leave_room_for_a_chunk(card):

@@ -12,12 +12,13 @@ from pydantic import ValidationError
 
 from pipeline.errors import InputError
 from pipeline.modeling import precision
-from pipeline.modeling.precision import LossScale
 from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.runtime.checkpoints import saved_state, saved_steps
 from pipeline.runtime.launch import launch, layout
 from pipeline.runtime.work import Machine, silent
+from pipeline.training import loss_scale
 from pipeline.training.loop import Optimiser, history_metrics, learning_rate, named_memory, speeds
+from pipeline.training.loss_scale import LossScale
 
 SUPPORT = Path(__file__).parents[2] / "support"
 OPTIMISER = {
@@ -119,7 +120,7 @@ def test_a_float16_training_scales_its_losses_by_powers_of_two(children, tmp_pat
     scales = []
 
     def stop(i):
-        scales.append(precision._scale.value.item())
+        scales.append(loss_scale._scale.value.item())
         if i == 7 and len(scales) == 8:
             raise KeyboardInterrupt
 

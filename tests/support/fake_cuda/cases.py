@@ -82,7 +82,7 @@ def classifier(architecture: str, layers: int = FEW) -> Any:
     return updates.with_gradients(on_device(partial(updates.classifier, architecture, base(layers), 0.1)))
 
 
-def machine(graphs: str = "auto", budget: int = BUDGET, chunk: int | None = None) -> Any:
+def machine(graphs: str = "never", budget: int = BUDGET, chunk: int | None = None) -> Any:
     return make_machine(device="cuda", token_budget=budget, gradient_cache=graphs, gradient_cache_chunk=chunk)
 
 
