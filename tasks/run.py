@@ -28,12 +28,11 @@ from tasks import page, tracking
 from tasks.keys import key_of, without_paths
 from tasks.lineage import steps
 from tasks.locks import gpus, turn_on_gpus
-from tasks.log_lines import log_lines
 from tasks.node import Node, Order
 from tasks.notices import with_notices
 from tasks.ray_shards import spread
 from tasks.stages import STAGES
-from tasks.terminal import bar, duration, lines, print_line
+from tasks.terminal import bar, duration, lines, log_lines, print_line
 
 EARLIER = 32
 """Maximum number of earlier artifacts whose parts a stage may reuse."""

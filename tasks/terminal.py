@@ -1,5 +1,7 @@
 """Output of a run in the terminal: a progress bar for the current stage, and one line for each finished one."""
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +28,10 @@ QUIET = (*SILENT, "seconds_left")
 """Figures that the bar leaves out: it shows the remaining time itself."""
 SECONDS_BETWEEN_LINES = 60.0
 """Least seconds between two lines of a running stage, if the output is not a terminal."""
+LIBRARY = logging.getLogger("pipeline")
+LIBRARY.setLevel(logging.INFO)
+HANDLERS_LOCK = threading.Lock()
+"""Held while the handlers change."""
 WIDEST = 10_000
 """More characters than a table's line ever has."""
 
@@ -156,3 +162,31 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+@contextmanager
+def log_lines(say: Callable[[str], None]) -> Iterator[None]:
+    """Passes each line that this thread logs in the library, from level INFO on, to `say`.
+
+    Nodes run at the same time in threads; a stage logs in the thread that calls its function.
+    """
+    thread = threading.get_ident()
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.thread == thread:
+                say(record.getMessage())
+
+    handler = Lines()
+    change_handlers(LIBRARY.addHandler, handler)
+    try:
+        yield
+    finally:
+        change_handlers(LIBRARY.removeHandler, handler)
+
+
+def change_handlers(function: Callable[[logging.Handler], None], handler: logging.Handler) -> None:
+    """Adds or removes a handler. While there is one, Prefect's root handler does not show the lines a second time."""
+    with HANDLERS_LOCK:
+        function(handler)
+        LIBRARY.propagate = not LIBRARY.handlers

