@@ -3,13 +3,13 @@
 A kernel takes the time of its operations or of its bytes, whichever is longer, and at least LAUNCH.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+from fake_cuda.recorder import Recorder
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 PEAK = 989e12
 """bfloat16 operations per second, as pipeline/training/flops.py has it."""
@@ -44,46 +44,29 @@ ASSUMPTIONS: Mapping[str, Any] = {
     "float32_products": FLOAT32_PRODUCT,
     "attention": {"forward": ATTENTION, "backward": ATTENTION_BACKWARD},
 }
-PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "linear"}
-NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "is_same_size", "set_"}
+PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 READS = {"index", "index_select", "gather", "embedding"}
 """Operations that read only what they return."""
 
 
-class Roofline(TorchDispatchMode):
-    """Adds up the simulated seconds of all operations on fake CUDA tensors that run within it."""
+class Roofline(Recorder):
+    """Records what runs within it on the fake device, and adds up the simulated seconds of its kernels."""
 
     def __init__(self, mean_length: float) -> None:
         """`mean_length`: keys that a query reads, on average over the tokens."""
         super().__init__()
         self.mean_length = mean_length
-        self.seconds: dict[str, float] = {}
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         """By operation."""
-        self.kernels = 0
-
-    @property
-    def total(self) -> float:
-        return sum(self.seconds.values())
-
-    def longest(self, number: int) -> list[tuple[str, float]]:
-        """Returns the `number` operations that take most seconds, and these."""
-        return sorted(self.seconds.items(), key=lambda item: -item[1])[:number]
 
     def clear(self) -> None:
+        """Forgets the kernels so far; the peak is that of what follows."""
         self.seconds.clear()
-        self.kernels = 0
+        self.kernels.clear()
+        self.peak = self.live
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__
-        inputs, outputs = cuda_tensors((args, kwargs)), cuda_tensors(out)
-        if has_kernel(func, name, inputs, outputs):
-            self.kernels += 1
-            duration = max(self._duration(name, args, inputs, outputs), LAUNCH)
-            self.seconds[name] = self.seconds.get(name, 0.0) + duration
-        return out
+    def launched(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], outputs: list[Tensor]) -> None:
+        self.seconds[name] += max(self._duration(name, args, inputs, outputs), LAUNCH)
 
     def _duration(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], outputs: list[Tensor]) -> float:
         moved = moved_bytes(name, inputs, outputs) / BANDWIDTH
@@ -96,22 +79,6 @@ class Roofline(TorchDispatchMode):
             return max(operations / (ATTENTION_BACKWARD if backward else ATTENTION), moved)
         accumulates = "index_put" in name and len(args) > 3 and bool(args[3])
         return moved + (ATOMIC if accumulates or name == "embedding_dense_backward" else 0.0)
-
-
-def cuda_tensors(tree: Any) -> list[Tensor]:
-    return [x for x in tree_leaves(tree) if isinstance(x, Tensor) and x.is_cuda]
-
-
-def has_kernel(func: Any, name: str, inputs: list[Tensor], outputs: list[Tensor]) -> bool:
-    """Whether the operation computes something on the device; views and allocations do not."""
-    if func.namespace == "prim" or name in NO_KERNEL or not any(x.numel() for x in outputs or inputs):
-        return False
-    if name in ("_to_copy", "copy_") and not (inputs and outputs):
-        return False  # a copy between host and device, next to the kernels
-    if func._schema.is_mutable:
-        return bool(inputs)
-    memories = {x.untyped_storage()._cdata for x in inputs}
-    return not {x.untyped_storage()._cdata for x in outputs} <= memories
 
 
 def size(x: Tensor) -> int:
@@ -143,8 +110,6 @@ def moved_bytes(name: str, inputs: list[Tensor], outputs: list[Tensor]) -> float
 def product_seconds(name: str, inputs: list[Tensor]) -> float:
     """Returns the seconds of a matrix product, by its smallest dimension, its type and its alignment."""
     first, second = inputs[1:3] if name in ("addmm", "baddbmm") else inputs[:2]
-    if name == "linear":
-        second = second.T
     rows, inner, columns = first.numel() // first.shape[-1], first.shape[-1], second.shape[-1]
     operations = 2.0 * rows * inner * columns
     if first.dtype in (torch.float32, torch.float64):  # an H100's tensor cores multiply float64 as fast

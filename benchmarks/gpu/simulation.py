@@ -6,7 +6,6 @@ The fake device (tests/support/fake_cuda) must be loaded before torch, so torch 
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -114,60 +113,55 @@ def mean_length(ids: Any) -> float:
 
 def update(module: Any, step: Any, keys: float, chunks: int | None = None) -> Simulated:
     """Simulates the second update of the training loop (the first one allocates AdamW's moments)."""
-    from fake_cuda.recorder import Recorder
-
     from benchmarks.gpu.clock import OPTIMISER, WORK
     from benchmarks.gpu.roofline import Roofline
     from pipeline.runtime.work import silent
     from pipeline.training import loop
 
-    roofline, recorder = Roofline(keys), Recorder()
-    recorder.hold(module)
+    roofline = Roofline(keys)
+    roofline.hold(module)
     work: dict[str, float] = {}
     inside: list[int] = []
 
     def before(i: int) -> None:
         if i == 1:
             roofline.clear()
-            recorder.peak = recorder.live
 
     def counted(i: int) -> Any:
-        launched = roofline.kernels
+        launched = roofline.kernels.total()
         parts = step(i)
-        inside.append(roofline.kernels - launched)
+        inside.append(roofline.kernels.total() - launched)
         work.update({name: float(parts[name]) for name in WORK})
         return parts
 
-    with TemporaryDirectory() as folder, ExitStack() as stack:
-        stack.enter_context(roofline)
-        stack.enter_context(recorder)
+    with TemporaryDirectory() as folder, roofline:
         loop.train(module, counted, 2, OPTIMISER, 1, Path(folder), 60, silent, "cuda", before=before)
-    figures = simulated(roofline, recorder, work)
+    figures = simulated(roofline, work)
     return figures | ({"chunks": chunks, "kernels_per_chunk": inside[-1] / chunks} if chunks else {})
 
 
-def simulated(roofline: Any, recorder: Any, work: Mapping[str, float]) -> Simulated:
-    """Returns the figures of what ran within both modes. The host or the device limits the time."""
+def simulated(roofline: Any, work: Mapping[str, float]) -> Simulated:
+    """Returns the figures of what ran within the mode. The host or the device limits the time."""
     from benchmarks.gpu.roofline import HOST, PEAK
 
-    device, host = roofline.total, HOST * roofline.kernels
+    device, kernels = sum(roofline.seconds.values()), roofline.kernels.total()
+    host = HOST * kernels
+    longest = sorted(roofline.seconds.items(), key=lambda item: -item[1])
     seconds = max(device, host)
     return {
         "ms": 1000 * seconds,
         "device_ms": 1000 * device,
         "host_ms": 1000 * host,
-        "kernels": roofline.kernels,
-        "peak_GiB": recorder.peak / 2**30,
+        "kernels": kernels,
+        "peak_GiB": roofline.peak / 2**30,
         **work,
         "tokens_per_second": work["tokens"] / seconds,
         "mfu": work["operations"] / seconds / PEAK,
-        "device_shares": {name: x / device for name, x in roofline.longest(8)},
+        "device_shares": {name: x / device for name, x in longest[:8]},
     }
 
 
 def encoding_part(size: Any) -> Simulated:
-    from fake_cuda.recorder import Recorder
-
     from benchmarks.gpu import encoding, inputs
     from benchmarks.gpu.roofline import Roofline
     from pipeline.modeling.biencoder import encode_rows
@@ -176,11 +170,11 @@ def encoding_part(size: Any) -> Simulated:
     one = encoding.encoder(size, "cuda")
     ids = inputs.rows(min(ENCODED, size.encoded), inputs.PASSAGE, size, 0)
     budget = encoding_budget("auto", "cuda", one.model.config)
-    roofline, recorder = Roofline(mean_length(ids)), Recorder()
-    recorder.hold(one.model)
-    with roofline, recorder:
+    roofline = Roofline(mean_length(ids))
+    roofline.hold(one.model)
+    with roofline:
         encode_rows(one, ids, budget)
-    figures = simulated(roofline, recorder, encoding.work(one.model.config, ids))
+    figures = simulated(roofline, encoding.work(one.model.config, ids))
     # The time between two chunks, when the host packs rows and the device waits, is left out.
     return {"ours": figures | {"passages_per_second": 1000 * len(ids) / figures["ms"]}}
 
@@ -189,7 +183,6 @@ def search_part(size: Any) -> Simulated:
     """Simulates the candidates of a search in vectors on the device; rescoring, about 1 % of it, is left out."""
     import numpy as np
     import torch
-    from fake_cuda.recorder import Recorder
 
     from benchmarks.gpu.roofline import Roofline
     from benchmarks.gpu.searching import LISTS, marco_seconds
@@ -201,10 +194,10 @@ def search_part(size: Any) -> Simulated:
         vectors = GpuVectors(np.zeros((1, size.dimensions), np.float32), "cuda", free=0)
         vectors._resident_ND = torch.empty(passages, size.dimensions, dtype=torch.float16, device="cuda")
         question_QD = torch.empty(size.queries, size.dimensions, device="cuda")
-        roofline, recorder = Roofline(0.0), Recorder()
-        with roofline, recorder:
+        roofline = Roofline(0.0)
+        with roofline:
             vectors._candidates(question_QD, k + max(exact.SPARE, k // 10), None)
-        return roofline.total, recorder.peak
+        return sum(roofline.seconds.values()), roofline.peak
 
     out: Simulated = {}
     loading = 2 * size.searched * size.dimensions / 25e9  # float16 over PCIe 5, at half of its rate

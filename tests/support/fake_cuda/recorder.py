@@ -73,6 +73,9 @@ class Recorder(TorchDispatchMode):
         self._sizes: dict[int, int] = {}
         self._watched: dict[int, str] = {}
 
+    def launched(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], outputs: list[Tensor]) -> None:
+        """Called for each kernel, with its tensors on the device; for subclasses."""
+
     def hold(self, module: torch.nn.Module) -> None:
         """Counts parameters and gradients that exist already."""
         for parameter in module.parameters():
@@ -114,6 +117,7 @@ class Recorder(TorchDispatchMode):
             self.mixes[_place(name)] += 1
         if self._writes(func, name, on_device, outputs):
             self.kernels[name] += 1
+            self.launched(name, args, on_device, outputs)
             if name in PRODUCTS:
                 for memory in {_memory(x) for x in on_device} & self._watched.keys():
                     types_read = {str(x.dtype).removeprefix("torch.") for x in on_device}
