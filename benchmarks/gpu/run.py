@@ -124,9 +124,9 @@ def short(figures: Mapping[str, Any]) -> str:
     if figures["status"] != "done":
         return f"{figures['status']}: {figures.get('error') or figures.get('reason') or figures.get('skipped')}"
     ours = figures.get("ours", {})
-    said = [f"{ours['ms']:.1f} ms"] if "ms" in ours else []
-    said += [f"MFU {ours['mfu']:.1%}"] if ours.get("mfu") else []
+    phrases = [f"{ours['ms']:.1f} ms"] if "ms" in ours else []
+    phrases += [f"MFU {ours['mfu']:.1%}"] if ours.get("mfu") else []
     for name, other in figures.get("baselines", {}).items():
         ratio = other.get("ratio")
-        said.append(f"{name} {ratio:.2f} x" if ratio else f"{name}: {other.get('error', 'computes something else')}")
-    return ", ".join(said) or "done"
+        phrases.append(f"{name} {ratio:.2f} x" if ratio else f"{name}: {other.get('error', 'computes something else')}")
+    return ", ".join(phrases) or "done"

@@ -64,19 +64,19 @@ class GpuVectors:
 
         (rows int64 [Q, k], exact scores float32 [Q, k], greatest inexact score outside the candidates [Q]).
         """
-        asked_QD = torch.from_numpy(questions_QD).to(self._device)
+        device_QD = torch.from_numpy(questions_QD).to(self._device)
         with _float32_products():
-            rows_QC, worst_Q = self._candidates(asked_QD, width, rows_A)
-        scores_QC = self._rescored(questions_QD, asked_QD, rows_QC, longest)
+            rows_QC, worst_Q = self._candidates(device_QD, width, rows_A)
+        scores_QC = self._rescored(questions_QD, device_QD, rows_QC, longest)
         rows_QK, scores_QK = _best_k(rows_QC, scores_QC, k)
         return rows_QK.cpu().numpy(), scores_QK.cpu().numpy(), worst_Q.cpu().numpy()
 
-    def _candidates(self, asked_QD: Tensor, width: int, rows_A: np.ndarray | None) -> tuple[Tensor, Tensor]:
+    def _candidates(self, device_QD: Tensor, width: int, rows_A: np.ndarray | None) -> tuple[Tensor, Tensor]:
         """Returns (unsorted rows [Q, width], upper bounds [Q] of the inexact scores of all other passages)."""
-        rows_QC = torch.empty(len(asked_QD), 0, dtype=torch.int64, device=self._device)
-        scores_QC = torch.empty(len(asked_QD), 0, device=self._device)
-        for first, block_BD in self._blocks(len(asked_QD), rows_A):
-            scores_QB = asked_QD @ block_BD.float().T
+        rows_QC = torch.empty(len(device_QD), 0, dtype=torch.int64, device=self._device)
+        scores_QC = torch.empty(len(device_QD), 0, device=self._device)
+        for first, block_BD in self._blocks(len(device_QD), rows_A):
+            scores_QB = device_QD @ block_BD.float().T
             scores, places = scores_QB.topk(min(width, len(block_BD)), dim=1, sorted=False)
             del scores_QB  # before the next block's
             rows_QC, scores_QC = torch.cat([rows_QC, places + first], 1), torch.cat([scores_QC, scores], 1)
@@ -111,7 +111,7 @@ class GpuVectors:
                 block = block.pin_memory().to(self._device, non_blocking=True)
             yield first, block
 
-    def _rescored(self, questions_QD: np.ndarray, asked_QD: Tensor, rows_QC: Tensor, longest: float) -> Tensor:
+    def _rescored(self, questions_QD: np.ndarray, device_QD: Tensor, rows_QC: Tensor, longest: float) -> Tensor:
         """Returns inner products as `rescore` does, to the bit, [Q, C].
 
         The order of the sums differs from a processor's. That changes a float32 only where the float64 sum is near the
@@ -122,13 +122,13 @@ class GpuVectors:
             return torch.from_numpy(rescore(questions_QD, rows, self._stored_ND)).to(self._device)
         scores_QC = torch.empty(rows_QC.shape, device=self._device)
         unsure_QC = torch.empty(rows_QC.shape, dtype=torch.bool, device=self._device)
-        size = max(1, RESCORED // (rows_QC.shape[1] * asked_QD.shape[1]))
-        for first in range(0, len(asked_QD), size):
+        size = max(1, RESCORED // (rows_QC.shape[1] * device_QD.shape[1]))
+        for first in range(0, len(device_QD), size):
             some = slice(first, first + size)
-            asked_GD = asked_QD[some].double()
-            sums_GC = torch.bmm(self._resident_ND[rows_QC[some]].double(), asked_GD[:, :, None])[:, :, 0]
+            device_GD = device_QD[some].double()
+            sums_GC = torch.bmm(self._resident_ND[rows_QC[some]].double(), device_GD[:, :, None])[:, :, 0]
             scores_QC[some] = sums_GC.float()
-            unsure_QC[some] = _distance_to_middle(sums_GC) <= _error(asked_GD, longest)
+            unsure_QC[some] = _distance_to_middle(sums_GC) <= _error(device_GD, longest)
         question_U, place_U = unsure_QC.nonzero(as_tuple=True)
         if len(question_U):
             rows_U1 = rows_QC[question_U, place_U, None].cpu().numpy()
@@ -137,9 +137,9 @@ class GpuVectors:
         return scores_QC
 
 
-def _error(asked_GD: Tensor, longest: float) -> Tensor:
+def _error(device_GD: Tensor, longest: float) -> Tensor:
     """Returns a bound [G, 1] of the difference between two float64 sums of a product, as `rescore.error_bound`."""
-    return 4 * asked_GD.shape[1] * torch.finfo(torch.float64).eps * longest * asked_GD.norm(dim=1, keepdim=True)
+    return 4 * device_GD.shape[1] * torch.finfo(torch.float64).eps * longest * device_GD.norm(dim=1, keepdim=True)
 
 
 def _distance_to_middle(sums: Tensor) -> Tensor:

@@ -35,8 +35,8 @@ def check_collection(node: Planned) -> None:
     from pipeline.evaluate.questions import read_split_questions
 
     collection, config = node.input("collection").path, node.config
-    asked = {split: read_split_questions(collection, split, config.relevance) for split in SPLITS}
-    if not any(len(found.query_ids) for found in asked.values()):
+    questions_of = {split: read_split_questions(collection, split, config.relevance) for split in SPLITS}
+    if not any(len(found.query_ids) for found in questions_of.values()):
         of = [("split", "in", SPLITS)]
         grades = read_table(collection / "qrels.parquet", columns=["relevance"], filters=of)["relevance"]
         highest = pc.max(grades).as_py() or 0
@@ -50,7 +50,7 @@ def check_collection(node: Planned) -> None:
             f"`--until {last}` stops before it"
         )
     if config.systems:
-        query_ids = {split: found.query_ids for split, found in asked.items()}
+        query_ids = {split: found.query_ids for split, found in questions_of.items()}
         systems.read_systems(config.systems, query_ids, passage_id_array(collection), silent)
 
 

@@ -16,7 +16,7 @@ FUSION = "fusion"
 
 
 def is_dense(name: str) -> bool:
-    """Whether one of the flow's runs is a retriever's, whose index can be asked further questions."""
+    """Whether one of the flow's runs is a retriever's, whose index can be searched for further questions."""
     return name in ("pretrained", "model") or name.startswith("stage")
 
 

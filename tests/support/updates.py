@@ -233,6 +233,13 @@ def agreement(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) ->
     return min(cosines), max(differences)
 
 
+def check_gradients(of_gpu: dict[str, torch.Tensor], of_cpu: dict[str, torch.Tensor]) -> None:
+    """Fails unless they agree within the precision of bfloat16."""
+    cosine, difference = agreement(of_gpu, of_cpu)
+    assert cosine > 0.99
+    assert difference < 0.03
+
+
 def gradients(module: nn.Module) -> dict[str, torch.Tensor]:
     """Returns copies of the gradients on the CPU, by the parameters' names."""
     return {name: p.grad.cpu().clone() for name, p in module.named_parameters() if p.grad is not None}

@@ -115,11 +115,11 @@ def test_a_server_on_a_gpu_gives_the_same_lists(run, monkeypatch) -> None:
     monkeypatch.setattr("pipeline.dense.question_encoder.question_encoder", lambda *_: Encoder())
     monkeypatch.setattr(rankings, "gpus", lambda: 1)
     monkeypatch.setattr(rankings, "copy_to_gpu", lambda index: Counted(index.vectors_ND, "cpu", 1 << 40))
-    asked_QD = np.stack([vector(text) for text in QUESTIONS])
+    questions_QD = np.stack([vector(text) for text in QUESTIONS])
     assert rankings.open_dense(run.engine, 300, often=False).on_gpu is None
     for mask in (None, *MASKS.values()):
-        theirs = rankings.open_dense(run.engine, 300, often=True).top(asked_QD, DEPTH, mask)
-        np.testing.assert_equal(theirs, run.dense.top(asked_QD, DEPTH, mask))
+        theirs = rankings.open_dense(run.engine, 300, often=True).top(questions_QD, DEPTH, mask)
+        np.testing.assert_equal(theirs, run.dense.top(questions_QD, DEPTH, mask))
     assert set(used) == {len(QUESTIONS)}
     monkeypatch.setattr(rankings, "copy_to_gpu", lambda index: GpuVectors(index.vectors_ND, "cpu", free=0))
     assert rankings.open_dense(run.engine, 300, often=True).on_gpu is None  # they would be copied for each question

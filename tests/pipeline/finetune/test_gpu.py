@@ -39,6 +39,4 @@ def test_the_host_never_waits_and_gradients_equal_the_cpus(loss, tied, pooling, 
             parts = updates.finetuning_update(trained, loss, machine, device, questions=8, own=4)
         found[device] = float(parts["loss"]), updates.gradients(module)
     assert found["cuda"][0] == pytest.approx(found["cpu"][0], rel=0.02)  # bfloat16
-    cosine, difference = updates.agreement(found["cuda"][1], found["cpu"][1])
-    assert cosine > 0.99
-    assert difference < 0.03
+    updates.check_gradients(found["cuda"][1], found["cpu"][1])
