@@ -43,6 +43,7 @@ def process_group(device: str) -> Iterator[None]:
     backend = "gloo" if gpu is None else "cpu:gloo,cuda:nccl"
     _store, rank, world = next(dist.rendezvous("env://", timeout=WAIT))
     dist.init_process_group(backend, store=_store, rank=rank, world_size=world, timeout=WAIT, device_id=gpu)
+    meet()  # a rank that fails at once would break connections that the others still set up
     yield
     dist.destroy_process_group()
     _store = None
