@@ -89,7 +89,7 @@ def ours(questions: int, own: int, titles: bool) -> Step:
         def encode(piece: Piece) -> Tensor:
             return vectors(encoder, pack([ids[row] for row in piece.row_B], "cpu"))
 
-        value = backward(encode, given, (len(ids), encoder.dimension), loss, keep, "cpu")
+        value = backward(encoder.model, encode, given, (len(ids), encoder.dimension), loss, keep, "cpu")
         optimiser.step()
         optimiser.zero_grad(set_to_none=False)
         return {"loss": float(value), "tokens": float(length_R.sum())}

@@ -26,8 +26,17 @@ OPTIMISER = loop.Optimiser(
     warmup_steps=None,
 )
 WORK = ("tokens", "operations")
-Step = Callable[[int], Mapping[str, Any]]
-"""Forward and backward of an update; returns loss parts (tensors), `tokens` and `operations` (`loop.train`)."""
+
+
+class Step(NamedTuple):
+    """This project's update, as `loop.train` runs it."""
+
+    prepare: Callable[[int], Any]
+    step: Callable[[int, Any], Mapping[str, Any]]
+    """Forward and backward of an update; returns loss parts (tensors), `tokens` and `operations`."""
+
+    def whole(self, i: int) -> Mapping[str, Any]:
+        return self.step(i, self.prepare(i))
 
 
 class OutOfTime(BaseException):
@@ -77,14 +86,26 @@ def loop_turn(module: nn.Module, step: Step, updates: int, device: str) -> Timin
             begin(device)
         marks.append(time.perf_counter())
 
-    def counted(i: int) -> Any:
-        parts = step(i)
+    def counted(i: int, batch: Any) -> Any:
+        parts = step.step(i, batch)
         if i >= WARM_UP:
             work.update({name: float(parts[name]) for name in WORK})
         return parts
 
     with TemporaryDirectory() as folder:
-        loop.train(module, counted, WARM_UP + updates, OPTIMISER, 1, Path(folder), 60, silent, device, before=before)
+        loop.train(
+            module,
+            counted,
+            WARM_UP + updates,
+            OPTIMISER,
+            1,
+            Path(folder),
+            60,
+            silent,
+            device,
+            before=before,
+            prepare=step.prepare,
+        )
     wait(device)
     ended = time.perf_counter()
     peak = most(device, others)

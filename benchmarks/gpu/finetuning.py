@@ -19,6 +19,7 @@ from pipeline.cross_encoder.pairs import PairRows
 from pipeline.finetune import losses
 from pipeline.finetune import step as finetuning
 from pipeline.finetune.encoders import Towers
+from pipeline.finetune.step import Prepared
 from pipeline.modeling.inputs import Ids
 from pipeline.training.memory import resolve_auto
 
@@ -85,16 +86,19 @@ def our_step(task: Task, size: Size, model: Towers, device: str) -> Step:
     def loss(vectors_RE: Tensor) -> Tensor:
         return losses.contrastive(vectors_RE[: task.questions], vectors_RE[task.questions :], nothing_QP, 1.0)
 
-    def step(i: int) -> Mapping[str, Any]:
-        return finetuning.update(model, drawn[i], task.questions, loss, machine, (0, i), device)
+    def prepare(i: int) -> Prepared:
+        return finetuning.prepared_rows(model, drawn[i], task.questions, loss, machine, device)
 
-    return step
+    def step(i: int, batch: Prepared) -> Mapping[str, Any]:
+        return finetuning.update(model, batch, machine, (0, i), device)
+
+    return Step(prepare, step)
 
 
 def ours(task: Task, size: Size, device: str) -> Way:
     model = towers(task, size, device)
     module, step = model.trained.train(), our_step(task, size, model, device)
-    return Way(lambda: loop_turn(module, step, task.updates, device), lambda: computed(module, step))
+    return Way(lambda: loop_turn(module, step, task.updates, device), lambda: computed(module, step.whole))
 
 
 def theirs(task: Task, size: Size, device: str, attention: str) -> Way:
@@ -120,17 +124,20 @@ def our_cross_step(task: Task, size: Size, model: Any, device: str) -> Step:
     most = task.questions * task.own * sum(task.limits)
     machine = resolve_auto(inputs.machine(device), device, model.config, model, most)
 
-    def step(i: int) -> Mapping[str, Any]:
+    def prepare(i: int) -> Prepared:
         shape = (task.questions, task.own)
-        return cross_training.update(model, drawn[i], shape, cross_training.listwise, machine, (0, i), device)
+        return cross_training.prepared_pairs(model, drawn[i], shape, cross_training.listwise, machine, device)
 
-    return step
+    def step(i: int, batch: Prepared) -> Mapping[str, Any]:
+        return cross_training.update(model, batch, machine, (0, i), device)
+
+    return Step(prepare, step)
 
 
 def our_cross(task: Task, size: Size, device: str) -> Way:
     model = inputs.classifier(size, device)
     step = our_cross_step(task, size, model, device)
-    return Way(lambda: loop_turn(model, step, task.updates, device), lambda: computed(model, step))
+    return Way(lambda: loop_turn(model, step, task.updates, device), lambda: computed(model, step.whole))
 
 
 def their_cross(task: Task, size: Size, device: str, attention: str) -> Way:

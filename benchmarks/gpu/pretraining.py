@@ -76,10 +76,10 @@ def our_step(task: Task, size: Size, module: nn.ModuleDict, device: str) -> Step
     machine = inputs.machine(device, token_budget=budget(module, device))
     batches, goal, skip_from = Batches(task, size), objective(task.objective), lm.config.num_hidden_layers // 2
 
-    def step(i: int) -> Mapping[str, Any]:
+    def step(i: int, batch: Batch) -> Mapping[str, Any]:
         return pretraining.update(
             module,
-            batches(i, machine, device),
+            batch,
             goal,
             skip_from=skip_from,
             pairs=task.pairs,
@@ -88,13 +88,13 @@ def our_step(task: Task, size: Size, module: nn.ModuleDict, device: str) -> Step
             device=device,
         )
 
-    return step
+    return Step(lambda i: batches(i, machine, device), step)
 
 
 def ours(task: Task, size: Size, device: str) -> Way:
     module = inputs.language_model(size, task.head_layers, device)
     step = our_step(task, size, module, device)
-    return Way(lambda: loop_turn(module, step, task.updates, device), lambda: computed(module, step))
+    return Way(lambda: loop_turn(module, step, task.updates, device), lambda: computed(module, step.whole))
 
 
 def theirs(task: Task, size: Size, device: str, attention: str) -> Way:

@@ -127,15 +127,17 @@ def update(module: Any, step: Any, keys: float, chunks: int | None = None) -> Si
         if i == 1:
             roofline.clear()
 
-    def counted(i: int) -> Any:
+    def counted(i: int, batch: Any) -> Any:
         launched = roofline.kernels.total()
-        parts = step(i)
+        parts = step.step(i, batch)
         inside.append(roofline.kernels.total() - launched)
         work.update({name: float(parts[name]) for name in WORK})
         return parts
 
     with TemporaryDirectory() as folder, roofline:
-        loop.train(module, counted, 2, OPTIMISER, 1, Path(folder), 60, silent, "cuda", before=before)
+        loop.train(
+            module, counted, 2, OPTIMISER, 1, Path(folder), 60, silent, "cuda", before=before, prepare=step.prepare
+        )
     figures = simulated(roofline, work)
     return figures | ({"chunks": chunks, "kernels_per_chunk": inside[-1] / chunks} if chunks else {})
 
@@ -157,7 +159,7 @@ def simulated(roofline: Any, work: Mapping[str, float]) -> Simulated:
         **work,
         "tokens_per_second": work["tokens"] / seconds,
         "mfu": work["operations"] / seconds / PEAK,
-        "device_shares": {name: x / device for name, x in longest[:8]},
+        "device_shares": {name: x / device for name, x in longest[:12]},
     }
 
 

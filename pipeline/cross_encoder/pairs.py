@@ -93,8 +93,8 @@ def logits(model: CrossEncoder, packed: Packed) -> Tensor:
         *layers, last = model.base_model.encoder.layer
         for layer in layers:
             hidden_TD = apply(layer, hidden_TD, packed.every, packed.every)
-        cls_BD = apply(last, hidden_TD, packed.first, packed.every)
-    cls_B1D = cls_BD.float()[:, None]
+        cls_BD = apply(last, hidden_TD, packed.first, packed.every, float32=True)
+    cls_B1D = cls_BD[:, None]
     if model.config.model_type == "bert":
         logit_B1 = model.classifier(model.dropout(model.bert.pooler(cls_B1D)))
     else:

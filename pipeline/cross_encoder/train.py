@@ -4,6 +4,7 @@ Shapes: Q questions of a batch, N passages of each (the positive first), P = Q *
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ from pipeline.cross_encoder.lengths import write_lengths
 from pipeline.cross_encoder.pairs import CrossEncoder, PairRows, logits, pack_pairs, pair_rows, read_pair_form
 from pipeline.finetune import examples
 from pipeline.finetune.pools import load_pools
-from pipeline.finetune.step import Piece, backward, rank_pieces
+from pipeline.finetune.step import Piece, Prepared, prepared, update_by
 from pipeline.modeling.checkpoint import load_classifier, new_classifier, save_classifier
-from pipeline.runtime.ranks import rank, world
+from pipeline.runtime.ranks import rank
 from pipeline.runtime.work import Machine, Metrics, Progress
 from pipeline.tokenization.token_files import Tokens
-from pipeline.training import flops, loop
-from pipeline.training.memory import keeps, resolve_auto
+from pipeline.training import loop
+from pipeline.training.memory import resolve_auto
 
 
 def train_cross_encoder(
@@ -54,13 +55,16 @@ def train_cross_encoder(
     draw = examples.Draw(settings.negatives_per_query, settings.positives_considered, settings.seed)
     of_group = listwise if settings.loss == "listwise" else pointwise
 
-    def step(i: int) -> dict[str, Any]:
+    def prepare(i: int) -> Prepared:
         epoch, place = divmod(i, epoch_steps)
         indices = examples.epoch_order(settings.seed, epoch, size)[edges[place] : edges[place + 1]]
         batch = examples.draw_batch(all_pools, epoch, indices, draw)
         query_P = batch.queries_Q.repeat(batch.passages_QN.shape[1])
         rows = pair_rows(data, query_P, batch.passages_QN.ravel(), form)
-        return update(model, rows, batch.passages_QN.shape, of_group, machine_settings, (settings.seed, i), device)
+        return prepared_pairs(model, rows, batch.passages_QN.shape, of_group, machine_settings, device)
+
+    def step(i: int, batch: Prepared) -> dict[str, Any]:
+        return update(model, batch, machine_settings, (settings.seed, i), device)
 
     history = loop.train(
         model,
@@ -72,6 +76,7 @@ def train_cross_encoder(
         machine_settings.checkpoint_minutes,
         progress,
         device,
+        prepare=prepare,
     )
     if rank() == 0:
         save_classifier(Path(out), model, Path(start), history)
@@ -79,39 +84,44 @@ def train_cross_encoder(
     return loop.history_metrics(history)
 
 
-def update(
+def prepared_pairs(
     model: CrossEncoder,
     rows: PairRows,
     shape: tuple[int, int],
     of_group: Callable[[Tensor], Tensor],
     machine: Machine,
-    key: tuple[int, int],
     device: str,
-) -> dict[str, Any]:
-    """Forward and backward of one update on this rank's chunks of the pairs `rows`.
+) -> Prepared:
+    """Packs this rank's pieces of the pairs `rows`.
 
     `shape`: (Q, N); the pairs of a question follow each other, its positive first. `of_group`: the loss of the logits
-    [Q, N]. `key` and the piece's number key dropout, so that neither the ranks nor a second pass change it.
+    [Q, N].
     """
     length_P = np.array([len(row) for row in rows.ids])
-    own_pieces = rank_pieces(length_P, 0, True, machine.gradient_cache_chunk, machine.budget)
-    tokens = sum(int(length_P[piece.row_B].sum()) for piece in own_pieces)
-    keep = keeps(model.config, len(own_pieces), tokens, int(length_P.max()), machine.gradient_cache)
-    operations = 0.0
+    pack = partial(pack_pairs, model, rows, device=device)
+    return prepared(length_P, 0, True, machine, pack, lambda logit_P1: of_group(logit_P1.view(shape)))
+
+
+def update(model: CrossEncoder, batch: Prepared, machine: Machine, key: tuple[int, int], device: str) -> dict[str, Any]:
+    """Forward and backward of one update.
+
+    A logit is a vector of one dimension: each rank computes its own, and gets those of the full batch.
+    """
 
     def score(piece: Piece) -> Tensor:
-        nonlocal operations
-        loop.seed_dropout(*key, piece.number)
-        packed = pack_pairs(model, rows, piece.row_B, device)
-        if torch.is_grad_enabled():
-            operations += flops.BACKWARD * flops.encoder(model.config, packed.first, packed.every)
-        return logits(model, packed)[:, None]
+        return logits(model, batch.packed[piece.number])[:, None]
 
-    # A logit is a vector of one dimension: each rank computes its own, and gets those of the full batch.
-    value = backward(
-        score, own_pieces, (len(rows.ids), 1), lambda logit_P1: of_group(logit_P1.view(shape)), keep, device
+    return update_by(
+        model,
+        score,
+        batch,
+        config=model.config,
+        pooling="cls",
+        dimension=1,
+        machine=machine,
+        key=key,
+        device=device,
     )
-    return {"loss": value / world(), "tokens": float(tokens), "operations": operations}
 
 
 def take(*, progress: Progress, device: str, config: dict[str, Any], start: str, out: str) -> Metrics:

@@ -4,6 +4,7 @@ Shapes: Q questions, N passages of each, P = Q * N, R = Q + P rows of the batch 
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,14 +13,17 @@ from torch import Tensor, nn
 
 from pipeline.finetune.encoders import Towers
 from pipeline.modeling.biencoder import vectors
-from pipeline.modeling.inputs import Ids, pack_rows
+from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.packing import share, to_device
 from pipeline.runtime import ranks
 from pipeline.runtime.ranks import world
 from pipeline.runtime.work import Machine
 from pipeline.training import flops, loop
+from pipeline.training.gradients import add_gradients
 from pipeline.training.loss_scale import scaled
 from pipeline.training.memory import keeps
+
+Loss = Callable[[Tensor], Tensor]
 
 
 class Piece(NamedTuple):
@@ -31,6 +35,46 @@ class Piece(NamedTuple):
     """Over all pieces of all ranks; seeds dropout."""
     row_B: np.ndarray
     """Numbers of the rows among the batch's R rows, sorted by length."""
+
+
+class Prepared(NamedTuple):
+    """What an update computes: rows, packed on the device, and their loss."""
+
+    rows: int
+    """R, of all ranks."""
+    pieces: list[Piece]
+    """This rank's."""
+    packed: dict[int, Packed]
+    """By the piece's number."""
+    longest: int
+    """Tokens of the longest row, of all ranks."""
+    loss: Loss
+    """Of the vectors [R, E] of all rows."""
+
+    @property
+    def tokens(self) -> int:
+        """Of this rank."""
+        return sum(packed.every.size for packed in self.packed.values())
+
+
+def prepared(
+    length_R: np.ndarray,
+    questions: int,
+    tied: bool,
+    machine: Machine,
+    pack: Callable[[np.ndarray], Packed],
+    loss: Loss,
+) -> Prepared:
+    """Cuts rows of `length_R` tokens, the `questions` first, and packs this rank's pieces by pack(row_B)."""
+    pieces = rank_pieces(length_R, questions, tied, machine.gradient_cache_chunk, machine.budget)
+    packed = {piece.number: pack(piece.row_B) for piece in pieces}
+    return Prepared(len(length_R), pieces, packed, int(length_R.max()), loss)
+
+
+def prepared_rows(towers: Towers, ids: Ids, questions: int, loss: Loss, machine: Machine, device: str) -> Prepared:
+    """As `prepared`, for the rows `ids` of a bi-encoder."""
+    length_R = np.array([len(row) for row in ids])
+    return prepared(length_R, questions, towers.tied, machine, partial(pack_rows, ids, device=device), loss)
 
 
 def rank_pieces(length_R: np.ndarray, questions: int, tied: bool, chunk: int | None, budget: int) -> list[Piece]:
@@ -47,20 +91,22 @@ def rank_pieces(length_R: np.ndarray, questions: int, tied: bool, chunk: int | N
 
 
 def backward(
+    module: nn.Module,
     encode: Callable[[Piece], Tensor],
     own_pieces: Sequence[Piece],
     shape: tuple[int, int],
-    loss: Callable[[Tensor], Tensor],
+    loss: Loss,
     keep: bool,
     device: str,
     scorer: nn.Module | None = None,
 ) -> Tensor:
     """Computes this rank's part of the gradient of loss(vectors [R, E]); the parts sum to it. Returns the full loss.
 
-    `encode` returns the vectors of a piece, the same at every call. `keep`: keeps the graphs of all pieces. Otherwise
-    pieces are first encoded without a graph; when the gradient of the loss with respect to each vector is known, they
-    are encoded again one by one (gradient cache: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under
-    Memory Limited Setup). `shape`: (R, E). `scorer`: module with the loss's own weights.
+    It is added to the gradients of `module`. `encode` returns the vectors of a piece, the same at every call. `keep`:
+    keeps the graphs of all pieces. Otherwise pieces are first encoded without a graph; when the gradient of the loss
+    with respect to each vector is known, they are encoded again one by one (gradient cache: Gao et al. 2021, Scaling
+    Deep Contrastive Learning Batch Size under Memory Limited Setup). `shape`: (R, E). `scorer`: module with the loss's
+    own weights.
     """
     with torch.set_grad_enabled(keep):
         parts = [encode(piece) for piece in own_pieces]
@@ -79,39 +125,61 @@ def backward(
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
     for piece, row_B, part in zip(own_pieces, rows, parts, strict=True):
         vectors = part if keep else encode(piece)
-        vectors.backward(gradient_RE[row_B])
+        add_gradients(module, vectors, gradient_RE[row_B])
     return value.detach()
 
 
-def update(
-    towers: Towers,
-    ids: Ids,
-    questions: int,
-    loss: Callable[[Tensor], Tensor],
+def update(towers: Towers, batch: Prepared, machine: Machine, key: tuple[int, int], device: str) -> dict[str, Any]:
+    """Forward and backward of one update of a bi-encoder."""
+    one = towers.encoders[0]
+
+    def encode(piece: Piece) -> Tensor:
+        return vectors(towers.encoders[piece.side], batch.packed[piece.number])
+
+    return update_by(
+        towers.trained,
+        encode,
+        batch,
+        config=one.model.config,
+        pooling=one.pooling,
+        dimension=one.dimension,
+        machine=machine,
+        key=key,
+        device=device,
+        scorer=towers.scorer,
+    )
+
+
+def update_by(
+    module: nn.Module,
+    encode: Callable[[Piece], Tensor],
+    batch: Prepared,
+    *,
+    config: Any,
+    pooling: str,
+    dimension: int,
     machine: Machine,
     key: tuple[int, int],
     device: str,
+    scorer: nn.Module | None = None,
 ) -> dict[str, Any]:
-    """Forward and backward of one update on this rank's pieces of the rows `ids`, the `questions` first.
+    """Forward and backward of one update of `module` on this rank's pieces.
 
-    `loss`: of the vectors of all rows. `key` and the piece's number key dropout: at the same pieces neither the number
-    of ranks nor the second pass of the gradient cache changes it.
+    encode(piece) returns vectors of `dimension` E. `config`, `pooling`: of the backbone, for its operations. `key` and
+    the piece's number key dropout: at the same pieces neither the number of ranks nor the second pass of the gradient
+    cache changes it.
     """
-    shape, pooling = towers.encoders[0].model.config, towers.encoders[0].pooling
-    length_R = np.array([len(row) for row in ids])
-    given = rank_pieces(length_R, questions, towers.tied, machine.gradient_cache_chunk, machine.budget)
-    tokens = sum(int(length_R[piece.row_B].sum()) for piece in given)
-    keep = keeps(shape, len(given), tokens, int(length_R.max()), machine.gradient_cache)
+    keep = keeps(config, len(batch.pieces), batch.tokens, batch.longest, machine.gradient_cache)
     operations = 0.0
 
-    def encode(piece: Piece) -> Tensor:
+    def seeded(piece: Piece) -> Tensor:
         nonlocal operations
         loop.seed_dropout(*key, piece.number)
-        packed = pack_rows(ids, piece.row_B, device)
         if torch.is_grad_enabled():
+            packed = batch.packed[piece.number]
             wanted = packed.first if pooling == "cls" else packed.every
-            operations += flops.BACKWARD * flops.encoder(shape, wanted, packed.every)
-        return vectors(towers.encoders[piece.side], packed)
+            operations += flops.BACKWARD * flops.encoder(config, wanted, packed.every)
+        return encode(piece)
 
-    value = backward(encode, given, (len(ids), towers.encoders[0].dimension), loss, keep, device, towers.scorer)
-    return {"loss": value / world(), "tokens": float(tokens), "operations": operations}
+    value = backward(module, seeded, batch.pieces, (batch.rows, dimension), batch.loss, keep, device, scorer)
+    return {"loss": value / world(), "tokens": float(batch.tokens), "operations": operations}

@@ -19,7 +19,7 @@ from pipeline.finetune.pools import load_pools
 from pipeline.finetune.scheduling import order as orders
 from pipeline.finetune.score_table import Scores
 from pipeline.finetune.soft_targets import targets
-from pipeline.finetune.step import update
+from pipeline.finetune.step import Prepared, prepared_rows, update
 from pipeline.finetune.validation import Candidates
 from pipeline.finetune.validator import Validator
 from pipeline.modeling.encoder_config import EncoderConfig
@@ -82,13 +82,16 @@ def train_encoders(
     steps, schedule = settings.epochs * epoch_steps, Path(checkpoints) / "schedule"
     with orders.open_order(settings, pools, data, edges, vectors_of, schedule) as order:
 
-        def step(i: int) -> dict[str, Any]:
+        def prepare(i: int) -> Prepared:
             epoch, place = divmod(i, epoch_steps)
             batch = examples.draw_batch(pools, epoch, order(epoch, place), draw)
             ids = question_rows(data, batch.queries_Q, form)
             ids += passage_rows(data, batch.passages_QN.ravel(), form, settings.passage_tokens)
             loss = loss_of(settings, batch, scores, towers.scorer, device)
-            return update(towers, ids, len(batch.queries_Q), loss, machine_settings, (settings.seed, i), device)
+            return prepared_rows(towers, ids, len(batch.queries_Q), loss, machine_settings, device)
+
+        def step(i: int, batch: Prepared) -> dict[str, Any]:
+            return update(towers, batch, machine_settings, (settings.seed, i), device)
 
         history = loop.train(
             towers.trained,
@@ -101,6 +104,8 @@ def train_encoders(
             progress,
             device,
             before=loop.between_epochs(validator.after if validator else None, epoch_steps),
+            prepare=prepare,
+            epoch_steps=epoch_steps,
         )
     validated = validator.last(settings.epochs, steps, settings.validation.keep) if validator else {}
     room = encoder_settings.question_tokens - 2 - len(form.before_question)

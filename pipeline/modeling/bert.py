@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pipeline.errors import InputError
 from pipeline.modeling.checkpoint import head_objective, load_backbone_for_mlm, load_head
 from pipeline.modeling.cross_entropy import cross_entropy
+from pipeline.modeling.layers import embeddings, linear, linear_and_norm, linears, normed
 from pipeline.modeling.packing import Chunk, Rows, attend
 
 LanguageModel = Any
@@ -56,7 +57,7 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
     number = len(layers) + 1
     key_value = keys_values(last, hidden_TD)
     seed(number, CLS)
-    cls_BD = rest_of_layer(last, hidden_TD[chunk.cls.at_R], key_value, chunk.cls, chunk.every)
+    cls_BD = rest_of_layer(last, hidden_TD[chunk.cls.at_R], key_value, chunk.cls, chunk.every, float32=True)
     if not masked:
         return States(early_TD, cls_BD, None)
     seed(number, MASKED)
@@ -66,8 +67,7 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
 
 def embed(lm: LanguageModel, ids_T: Tensor, position_T: Tensor, type_T: Tensor | None = None) -> Tensor:
     """Returns token, position and type embeddings summed and normalised, [T, D]. `type_T` None: all types are 0."""
-    row_T, type_1T = position_rows(lm, position_T), None if type_T is None else type_T[None]
-    return lm.base_model.embeddings(input_ids=ids_T[None], token_type_ids=type_1T, position_ids=row_T[None])[0]
+    return embeddings(lm.base_model.embeddings, ids_T, position_rows(lm, position_T), type_T)
 
 
 def position_rows(lm: LanguageModel, position_T: Tensor) -> Tensor:
@@ -75,39 +75,65 @@ def position_rows(lm: LanguageModel, position_T: Tensor) -> Tensor:
     return position_T + lm.config.pad_token_id + 1 if lm.config.model_type == "roberta" else position_T
 
 
-def apply(layer: Any, hidden_TD: Tensor, wanted: Rows, every: Rows) -> Tensor:
-    """Returns a transformer layer's output at the rows `wanted` of a packed chunk, [R, D]; all rows are keys."""
-    query_RD = hidden_TD if wanted.at_R is None else hidden_TD[wanted.at_R]
-    return rest_of_layer(layer, query_RD, keys_values(layer, hidden_TD), wanted, every)
+def apply(layer: Any, hidden_TD: Tensor, wanted: Rows, every: Rows, float32: bool = False) -> Tensor:
+    """Returns a transformer layer's output at the rows `wanted` of a packed chunk, [R, D]; all rows are keys.
+
+    `float32`: also within `autocast`.
+    """
+    if wanted.at_R is None:
+        own = layer.attention.self
+        hidden_TD, query_TD, *key_value = linears((own.query, own.key, own.value), hidden_TD)
+        return after_projections(layer, hidden_TD, query_TD, (*key_value,), wanted, every, float32=float32)
+    return rest_of_layer(layer, hidden_TD[wanted.at_R], keys_values(layer, hidden_TD), wanted, every, float32=float32)
 
 
-def keys_values(layer: Any, hidden_TD: Tensor) -> tuple[Tensor, Tensor]:
+def keys_values(layer: Any, hidden_TD: Tensor) -> tuple[Tensor, ...]:
     """Returns a layer's keys and values, each [T, D]."""
-    return layer.attention.self.key(hidden_TD), layer.attention.self.value(hidden_TD)
+    return linears((layer.attention.self.key, layer.attention.self.value), hidden_TD)[1:]
 
 
 def rest_of_layer(
     layer: Any,
     query_RD: Tensor,
-    keys_and_values: tuple[Tensor, Tensor],
+    keys_and_values: tuple[Tensor, ...],
     wanted: Rows,
     every: Rows,
     masks: Sequence[Tensor] | None = None,
+    float32: bool = False,
 ) -> Tensor:
     """Returns a layer's output for computed keys and values, [R, D]; queries and residual come from `query_RD`."""
-    own = layer.attention.self
+    query_RD, projected_RD = linears((layer.attention.self.query,), query_RD)
+    return after_projections(layer, query_RD, projected_RD, keys_and_values, wanted, every, masks, float32)
+
+
+def after_projections(
+    layer: Any,
+    residual_RD: Tensor,
+    query_RD: Tensor,
+    keys_and_values: tuple[Tensor, ...],
+    wanted: Rows,
+    every: Rows,
+    masks: Sequence[Tensor] | None = None,
+    float32: bool = False,
+) -> Tensor:
+    """Returns a layer's output for computed queries, keys and values, [R, D]."""
+    own, inner = layer.attention.self, layer.intermediate
     dropout = own.dropout.p if own.training else 0.0
-    context_RD = attend(own.query(query_RD), *keys_and_values, wanted, every, own.num_attention_heads, dropout, masks)
-    attended_RD = layer.attention.output(context_RD, query_RD)
-    return layer.output(layer.intermediate(attended_RD), attended_RD)
+    key_TD, value_TD = keys_and_values
+    context_RD = attend(query_RD, key_TD, value_TD, wanted, every, own.num_attention_heads, dropout, masks)
+    attended_RD = linear_and_norm(layer.attention.output, context_RD, residual_RD)
+    attended_RD, inner_RI = linears((inner.dense,), attended_RD)
+    return linear_and_norm(layer.output, inner.intermediate_act_fn(inner_RI), attended_RD, float32)
 
 
 def prediction_losses(lm: LanguageModel, states_RD: Tensor, label_R: Tensor) -> Tensor:
     """Returns the cross-entropy of the model's own prediction head at each row, [R]."""
     if hasattr(lm, "cls"):
-        hidden_RD = lm.cls.predictions.transform(states_RD)
+        transform = lm.cls.predictions.transform
+        dense, activation, norm = transform.dense, transform.transform_act_fn, transform.LayerNorm
     else:
-        hidden_RD = lm.lm_head.layer_norm(nn.functional.gelu(lm.lm_head.dense(states_RD)))
+        dense, activation, norm = lm.lm_head.dense, nn.functional.gelu, lm.lm_head.layer_norm
+    hidden_RD = normed(norm, activation(linear(dense, states_RD)))
     output = lm.get_output_embeddings()
     return cross_entropy(hidden_RD, output.weight, output.bias, label_R)
 

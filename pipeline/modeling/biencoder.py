@@ -66,17 +66,16 @@ def vectors(encoder: Encoder, packed: Packed) -> Tensor:
         for layer in layers:
             hidden_TD = apply(layer, hidden_TD, packed.every, packed.every)
         if encoder.pooling == "cls":
-            pooled_BD = apply(last, hidden_TD, packed.first, packed.every)
+            pooled_BD = apply(last, hidden_TD, packed.first, packed.every, float32=True)
         else:
-            pooled_BD = mean(apply(last, hidden_TD, packed.every, packed.every), packed.every.edges)
-    pooled_BD = pooled_BD.float()
+            pooled_BD = mean(apply(last, hidden_TD, packed.every, packed.every, float32=True), packed.every.edges)
     vector_BE = encoder.projection(pooled_BD) if encoder.projection else pooled_BD
     return F.normalize(vector_BE, dim=1) if encoder.normalise else vector_BE
 
 
 def mean(hidden_TD: Tensor, edges: Tensor) -> Tensor:
     """Returns the mean of each row's tokens, [B, D]."""
-    return torch.segment_reduce(hidden_TD.float(), "mean", offsets=edges.long(), axis=0)
+    return torch.segment_reduce(hidden_TD, "mean", offsets=edges.long(), axis=0)
 
 
 def encode_rows(encoder: Encoder, ids: Ids, budget: int, done: Callable[[int], None] | None = None) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The losses of pre-training.
 
-Shapes: N predictions, V vocabulary, D dimensions, S spans, or segments and passages together (rows 2i and 2i+1 are a
-pair), Z entries of a block.
+Shapes: N predictions, V vocabulary (W: padded), D dimensions, S spans, or segments and passages together (rows 2i and
+2i+1 are a pair), Z entries of a block.
 """
 
 from typing import Any
@@ -11,15 +11,74 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from pipeline.modeling.cast_weights import cast
+from pipeline.modeling.fused import fused
+from pipeline.modeling.layers import float32_product
+from pipeline.modeling.precision import autocast_type
+
 BLOCK = 2048
-"""Vocabulary entries whose logits are computed together on the CPU: they fit its cache."""
+"""Vocabulary entries whose float32 logits are computed together: they fit a CPU's cache."""
+ALIGNED = 64
+"""GPUs multiply matrices fast whose rows are a multiple; 30,522 is none. In low precision entries are added."""
+ROWS = 4096
+"""Predictions whose logits are float32 at once, where no compiler fuses them."""
 
 
 def cross_entropy(states_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, label_N: Tensor) -> Tensor:
     """Returns the cross-entropy of softmax(states @ weight.T + bias), one loss per prediction, float32 [N]."""
-    if states_ND.is_cuda:
-        return F.cross_entropy(F.linear(states_ND, weight_VD, bias_V).float(), label_N, reduction="none")
-    return _Blocked.apply(states_ND, weight_VD, bias_V, label_N)
+    dtype = autocast_type(states_ND.device.type)
+    if dtype is None:
+        return _Blocked.apply(states_ND, weight_VD, bias_V, label_N)
+    entries = -(-len(weight_VD) // ALIGNED) * ALIGNED
+    copies = cast((weight_VD,), dtype, entries), cast((bias_V,), dtype, entries, -torch.inf)
+    return _LowPrecision.apply(states_ND.to(dtype), *copies, label_N, weight_VD, bias_V)
+
+
+class _LowPrecision(torch.autograd.Function):
+    """Keeps the logits in low precision, and writes their gradient over them: no float32 copy of them is in memory."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states_ND: Tensor,
+        weight_WD: Tensor,
+        bias_W: Tensor,
+        label_N: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor,
+    ) -> Tensor:
+        """`weight_WD`, `bias_W`: cast copies of the parameters, with entries of probability 0 after the V."""
+        logits_NW = torch.addmm(bias_W, states_ND, weight_WD.T)
+        parts = zip(logits_NW.split(ROWS), label_N.split(ROWS), strict=True)
+        whole_N, loss_N = (torch.cat(x) for x in zip(*(_losses(*part) for part in parts), strict=True))
+        ctx.save_for_backward(states_ND, weight_WD, label_N, whole_N, logits_NW)
+        ctx.entries = len(weight_VD)
+        return loss_N
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+        (gradient_N,) = gradients
+        states_ND, weight_WD, label_N, whole_N, logits_NW = ctx.saved_tensors
+        for part in zip(*(x.split(ROWS) for x in (logits_NW, label_N, whole_N, gradient_N)), strict=True):
+            _replace_by_gradient(*part)
+        by_weight = float32_product(logits_NW.T, states_ND)[: ctx.entries]
+        by_bias = logits_NW.sum(0, dtype=torch.float32)[: ctx.entries]
+        return logits_NW @ weight_WD, None, None, None, by_weight, by_bias
+
+
+@fused
+def _losses(logits_NW: Tensor, label_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the logarithm of each row's sum, and its loss, each float32 [N]."""
+    whole_N = logits_NW.float().logsumexp(1)
+    return whole_N, whole_N - logits_NW.gather(1, label_N[:, None])[:, 0].float()
+
+
+@fused
+def _replace_by_gradient(logits_NW: Tensor, label_N: Tensor, whole_N: Tensor, gradient_N: Tensor) -> None:
+    is_label_NW = torch.arange(logits_NW.shape[1], device=logits_NW.device) == label_N[:, None]
+    share_NW = (logits_NW.float() - whole_N[:, None]).exp()
+    logits_NW.copy_((share_NW - is_label_NW.float()) * gradient_N[:, None])
 
 
 class _Blocked(torch.autograd.Function):

@@ -20,8 +20,15 @@ def low_precision(device: str) -> "torch.dtype | None":
 
 
 def autocast(device: str) -> AbstractContextManager[Any]:
-    """Returns a context that computes in `low_precision`. Enter it for each forward pass: it caches cast weights."""
+    """Returns a context that computes in `low_precision`. Enter it for each forward pass."""
     import torch
 
     dtype = low_precision(device)
     return torch.autocast(device, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+
+
+def autocast_type(device: str) -> "torch.dtype | None":
+    """Returns the type of the `autocast` that is entered; None: none is, so products are float32."""
+    import torch
+
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None

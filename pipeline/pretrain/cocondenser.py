@@ -21,6 +21,7 @@ from pipeline.tokenization.token_files import Tokens
 from pipeline.training.loop import exactly_one
 
 if TYPE_CHECKING:
+    from pipeline.modeling.packing import Batch
     from pipeline.pretrain.train import Training
 
 
@@ -221,11 +222,14 @@ def prepare_cocondenser(config: dict[str, Any], start: Path, tokens: Path, machi
         module.requires_grad_(False)
         module["lm"].base_model.requires_grad_(True)
 
-    def step(i: int) -> dict[str, Any]:
-        sequences = draw(rows(i), i)
+    def prepare(i: int) -> "Batch":
+        sequences, fraction = draw(rows(i), i), own.mask_fraction
+        return masked_batch(data.passages, *sequences, fraction, own.seed, i, data.specials, machine, device)
+
+    def step(i: int, batch: "Batch") -> dict[str, Any]:
         return update(
             module,
-            masked_batch(data.passages, *sequences, own.mask_fraction, own.seed, i, data.specials, machine, device),
+            batch,
             goal,
             skip_from=own.skip_from,
             pairs=True,
@@ -237,4 +241,4 @@ def prepare_cocondenser(config: dict[str, Any], start: Path, tokens: Path, machi
     steps = updates(own, batches, float(documents.tokens_N.sum()) / batches)
     total = len(data.doc_offsets) - 1
     counts = {"documents": total, "documents_too_short": total - len(documents.number_N)}
-    return Training(own, module, "condenser", steps, step, counts)
+    return Training(own, module, "condenser", steps, prepare, step, counts)

@@ -19,6 +19,7 @@ from pipeline.tokenization.token_files import Tokens
 from pipeline.training.loop import exactly_one
 
 if TYPE_CHECKING:
+    from pipeline.modeling.packing import Batch
     from pipeline.pretrain.train import Training
 
 
@@ -151,12 +152,16 @@ def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine
     size_N, batch_size, field = sizes(own, length_N)
     batches, rows = sampler(size_N, batch_size, own.seed, field)
 
-    def step(i: int) -> dict[str, Any]:
+    def prepare(i: int) -> "Batch":
         row_S = rows(i)
         sequences = begin_N[row_S], length_N[row_S], row_S
+        fraction = own.mask_fraction
+        return masked_batch(data.passages, *sequences, fraction, own.seed, i, data.specials, machine, device)
+
+    def step(i: int, batch: "Batch") -> dict[str, Any]:
         return update(
             module,
-            masked_batch(data.passages, *sequences, own.mask_fraction, own.seed, i, data.specials, machine, device),
+            batch,
             objective(own.objective),
             skip_from=own.skip_from,
             pairs=False,
@@ -167,4 +172,4 @@ def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine
 
     steps = updates(own, batches, float((length_N + 2).sum()) / batches)
     counts = {"documents": len(data.doc_offsets) - 1, "blocks": len(begin_N)}
-    return Training(own, module, own.objective, steps, step, counts)
+    return Training(own, module, own.objective, steps, prepare, step, counts)

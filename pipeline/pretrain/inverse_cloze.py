@@ -25,6 +25,7 @@ from pipeline.runtime.work import Machine, Metrics, Work
 from pipeline.tokenization.token_files import Ragged, Tokens
 
 if TYPE_CHECKING:
+    from pipeline.modeling.packing import Batch
     from pipeline.pretrain.train import Training
 
 
@@ -187,12 +188,15 @@ def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Mach
     contrast = Contrast("ict", inverse_cloze, projection)
     limits = own.segment_min - 2, own.segment_tokens - 2, own.passage_tokens - 2, own.remove_probability
 
-    def step(i: int) -> dict[str, Any]:
+    def prepare(i: int) -> "Batch":
         at_T, length_S = pairs(data.passages, passages.row_P[rows(i)], *limits, own.seed, i)
         ids_T = data.passages.tokens[at_T].astype(np.int64)
+        return packed(ids_T, ids_T, np.zeros(len(ids_T), bool), length_S, data.specials, machine, device)
+
+    def step(i: int, batch: "Batch") -> dict[str, Any]:
         return update(
             module,
-            packed(ids_T, ids_T, np.zeros(len(ids_T), bool), length_S, data.specials, machine, device),
+            batch,
             objective("contrastive_only"),
             skip_from=0,
             pairs=True,
@@ -207,4 +211,4 @@ def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Mach
         "passages_one_sentence": passages.one_sentence,
         "passages_without_segment": passages.no_segment,
     }
-    return Training(own, module, "ict", updates(own, batches, 0.0), step, counts)
+    return Training(own, module, "ict", updates(own, batches, 0.0), prepare, step, counts)

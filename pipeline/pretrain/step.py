@@ -22,6 +22,7 @@ from pipeline.pretrain.objectives import Objective
 from pipeline.runtime import ranks
 from pipeline.runtime.work import Metrics
 from pipeline.training import flops
+from pipeline.training.gradients import add_gradients
 from pipeline.training.loop import history_metrics, seed_dropout
 from pipeline.training.loss_scale import scaled
 from pipeline.training.memory import keeps_graphs
@@ -94,7 +95,7 @@ def update(
         surrogate = sum(parts, torch.zeros((), device=device))
         if pairs:  # the gradient of this term is that of `contrast`, by the chain rule
             surrogate = surrogate + (gradient_SE[chunk.row_B] * contrast.vectors(states.cls_BD)).sum()
-        scaled(surrogate).backward()
+        add_gradients(module, scaled(surrogate))
         for name, part in zip(objective.names, parts, strict=True):
             totals[name] = totals[name] + part.detach()
     operations = sum(

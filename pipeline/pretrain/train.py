@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from pipeline.modeling.packing import Batch
 from pipeline.pretrain.config import PretrainConfig
 from pipeline.pretrain.step import finish
 from pipeline.runtime.work import Machine, Metrics, Progress
@@ -25,8 +26,10 @@ class Training(NamedTuple):
     """What the head was trained for; written with the checkpoint."""
     steps: int = 0
     """Updates."""
-    step: Callable[[int], Mapping[str, Any]] | None = None
-    """step(i) computes the gradients of update i (`loop.train`). None: the module is written as it is."""
+    prepare: Callable[[int], Batch] | None = None
+    """prepare(i) returns the batch of update i."""
+    step: Callable[[int, Batch], Mapping[str, Any]] | None = None
+    """step(i, batch) computes the gradients of update i (`loop.train`). None: the module is written as it is."""
     counts: Mapping[str, int] = {}
     """Further metrics."""
 
@@ -62,5 +65,6 @@ def train_objective(
             machine_settings.checkpoint_minutes,
             progress,
             device,
+            prepare=training.prepare,
         )
     return {**training.counts, **finish(training.module, training.objective, Path(out), Path(tokenizer), history)}

@@ -19,7 +19,7 @@ from torch import nn
 from pipeline.data.parquet import write_parquet
 from pipeline.finetune import examples
 from pipeline.finetune.encoders import Towers, encode_all
-from pipeline.finetune.step import update
+from pipeline.finetune.step import Prepared, prepared_rows, update
 from pipeline.modeling.biencoder import check_fits, load_encoders
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.inputs import check_room
@@ -127,24 +127,35 @@ def train_sentences(
     if "dev" in description:
         validation = Validation(towers.trained, MEASURE[kind], lambda: value_of(measure_split("dev")[1], kind), folder)
 
-    def step(i: int) -> dict[str, Any]:
+    def prepare(i: int) -> Prepared:
         epoch, place = divmod(i, epoch_steps)
         chosen_Q = examples.epoch_order(seed, epoch, len(rows))[edges[place] : edges[place + 1]]
         batch = rows.take(chosen_Q)
         ids = [row for name in TEXTS[kind] for row in sentences.rows(batch[name].to_pylist())]
-        return update(
-            towers,
-            ids,
-            0,
-            loss_of(kind, batch, training.margin, towers.scorer, device),
-            machine_config,
-            (seed, i),
-            device,
-        )
+        loss = loss_of(kind, batch, training.margin, towers.scorer, device)
+        return prepared_rows(towers, ids, 0, loss, machine_config, device)
+
+    def step(i: int, batch: Prepared) -> dict[str, Any]:
+        return update(towers, batch, machine_config, (seed, i), device)
 
     steps = tune_config.epochs * epoch_steps
     validate = loop.between_epochs(validation.after if validation else None, epoch_steps)
-    history = train_loop(towers, step, validate, steps, training, folder, machine_config, progress, device)
+    history: list[dict[str, float]] = []
+    if steps:
+        history = loop.train(
+            towers.trained,
+            step,
+            steps,
+            training.optimiser,
+            seed,
+            folder,
+            machine_config.checkpoint_minutes,
+            progress,
+            device,
+            validate,
+            prepare,
+            epoch_steps,
+        )
     best_epoch = tune_config.epochs
     if validation and steps:
         validation.after(tune_config.epochs, steps)
@@ -178,34 +189,6 @@ def subset(rows: pa.Table, number: int | None, seed: int) -> pa.Table:
     if number is None:
         return rows
     return rows.take(np.sort(np.random.default_rng([SUBSET, seed]).permutation(len(rows))[:number]))
-
-
-def train_loop(
-    towers: Towers,
-    step: Callable[[int], dict[str, Any]],
-    before: Callable[[int], None],
-    steps: int,
-    config: TuneTraining,
-    folder: Path,
-    machine: Machine,
-    progress: Progress,
-    device: str,
-) -> list[dict[str, float]]:
-    """Trains and returns the history; empty if there are no updates."""
-    if not steps:
-        return []
-    return loop.train(
-        towers.trained,
-        step,
-        steps,
-        config.optimiser,
-        config.seed,
-        folder,
-        machine.checkpoint_minutes,
-        progress,
-        device,
-        before,
-    )
 
 
 def training_summary(history: list[dict[str, float]]) -> Metrics:

@@ -1,11 +1,12 @@
 """The training loop that pre-training and fine-tuning share: read it from top to bottom."""
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -79,7 +80,7 @@ def named_memory() -> Iterator[None]:
 @named_memory()
 def train(
     module: "torch.nn.Module",
-    step: "Callable[[int], Mapping[str, float | torch.Tensor]]",
+    step: "Callable[[int, Any], Mapping[str, float | torch.Tensor]]",
     steps: int,
     optimiser: Optimiser,
     seed: int,
@@ -88,16 +89,20 @@ def train(
     progress: Progress,
     device: str,
     before: "Callable[[int], None] | None" = None,
+    prepare: "Callable[[int], Any] | None" = None,
+    epoch_steps: int | None = None,
 ) -> list[dict[str, float]]:
     """Trains `module` (already on `device`) for `steps` updates; resumes from the newest checkpoint if there is one.
 
-    step(i) runs forward and backward of update i on this rank's share of the global batch, a pure function of
-    (seed, i), and leaves gradients whose sum over the ranks is the gradient of the global loss, `scaled`. It adds to
+    step(i, prepare(i)) runs forward and backward of update i on this rank's share of the global batch, a pure function
+    of (seed, i), and leaves gradients whose sum over the ranks is the gradient of the global loss, `scaled`. It adds to
     the gradients in place (never sets them to None), wraps its forward passes in `autocast(device)`, and returns loss
     parts whose sum over the ranks is the global figure. Three names are special: `tokens` gives tokens/s, `padding`
     (padded rows, in addition to the tokens) a share, `operations` (pipeline/training/flops.py) the utilisation.
     Dropout's random state is a function of (seed, i, rank); a step may seed it more finely with `seed_dropout`.
     before(i) runs before update i, for example to validate: its time does not count as an update's.
+    prepare(i) returns the batch of update i (None: `step` gets None). On a GPU a thread prepares the next update
+    meanwhile, but none of the next epoch of `epoch_steps` updates: its batches may depend on the trained weights.
 
     An update without a finite loss and gradient is skipped and counted, on the device, so that the host need not
     wait. Raises `InputError` after BAD_UPDATES such updates in a row, or if all updates are skipped. Returns one row
@@ -131,6 +136,7 @@ def train(
     interval = CUDA_INTERVAL if device == "cuda" else 1
     peak = flops.peak(device)
     started_at = saved_at = read_at = time.monotonic()
+    prepared = prepared_ahead(prepare or (lambda i: None), range(first, steps), epoch_steps or steps, device)
     for i in range(first, steps):
         rate = learning_rate(optimiser, i, steps)
         for group in adam.param_groups:
@@ -141,7 +147,7 @@ def train(
             read_at += time.monotonic() - paused_at
         buffer.zero_()
         seed_dropout(seed, i, ranks.rank())
-        parts = step(i)
+        parts = step(i, next(prepared))
         names = list(parts)
         figures[: len(names)] = together(list(parts.values()), device)
         ranks.sum_over_ranks(buffer)
@@ -186,6 +192,15 @@ def train(
     if history and all(row["skipped"] for row in history):
         raise InputError(f"optimiser.learning_rate: all {len(history)} updates {DIVERGED}")
     return history
+
+
+def prepared_ahead(prepare: "Callable[[int], Any]", updates: range, epoch_steps: int, device: str) -> Iterator[Any]:
+    """Yields prepare(i) of each update; on a GPU a thread prepares the next one of the same epoch."""
+    from pipeline.modeling.passes import one_ahead
+
+    for _, numbers in itertools.groupby(updates, lambda i: i // epoch_steps):
+        with one_ahead(prepare, [*numbers], device) as batches:
+            yield from batches
 
 
 def between_epochs(after: "Callable[[int, int], None] | None", updates: int) -> "Callable[[int], None]":

@@ -1,7 +1,7 @@
 """How much memory an update needs, and how much there is: estimates that change the speed, never the loss.
 
 Shapes: T tokens of a chunk, D dimensions, I inner dimensions of a layer, V vocabulary. On CUDA activations are bfloat16
-(2 bytes), and the sums that LayerNorm reads float32 (4 bytes).
+(2 bytes).
 """
 
 import logging
@@ -29,7 +29,7 @@ and what the allocator cannot use."""
 
 CPU_BUDGET = 2000
 """Tokens of a forward pass on a CPU. More do not fit its cache."""
-CUDA_BUDGET = 32_768
+CUDA_BUDGET = 65_536
 """Most tokens of a forward pass on a GPU. From here on a larger pass is hardly faster."""
 STEP = 1024
 """An automatic budget is a multiple: some free bytes more or less do not change the chunks."""
@@ -101,7 +101,8 @@ def encoding_budget(choice: CountOrAuto, device: str, config: Any, float32: bool
     """
     if choice != "auto" or device == "cpu":
         return number_or(choice, CPU_BUDGET)
-    return tokens_in(int(CUDA_SHARE * free_bytes(device)), pass_bytes(config) * (2 if float32 else 1))
+    usable = int(CUDA_SHARE * free_bytes(device)) - (0 if float32 else cast_bytes(config))
+    return tokens_in(usable, pass_bytes(config) * (2 if float32 else 1))
 
 
 def tokens_in(usable: int, per_token: int) -> int:
@@ -131,48 +132,47 @@ def usable_bytes(module: nn.Module) -> int:
 
 def graphs_bytes(config: Any, tokens: int, chunk_tokens: int, dropout: bool) -> int:
     """Returns the peak of an update that keeps the graphs of `tokens` tokens, in chunks of `chunk_tokens`, on CUDA."""
-    kept, chunks = kept_bytes(config, dropout), -(-tokens // max(chunk_tokens, 1))
-    return tokens * kept + chunk_tokens * (chunk_bytes(config, dropout) - kept) + chunks * cast_bytes(config)
+    kept = kept_bytes(config, dropout)
+    return tokens * kept + chunk_tokens * (chunk_bytes(config, dropout) - kept) + cast_bytes(config)
 
 
 def cast_bytes(config: Any) -> int:
-    """Returns the bytes of the layers' weights in bfloat16. Each chunk's graph on CUDA has its own copy (autocast)."""
+    """Returns the bytes of the copies of weights on CUDA (pipeline/modeling/cast_weights.py): layers and vocabulary."""
     by_layer = 4 * config.hidden_size**2 + 2 * config.hidden_size * config.intermediate_size
-    return 2 * config.num_hidden_layers * by_layer
+    return 2 * (config.num_hidden_layers * by_layer + config.vocab_size * config.hidden_size)
 
 
 def kept_bytes(config: Any, dropout: bool) -> int:
     """Returns the bytes per token of a backbone's graph on CUDA. Its last layer computes only the masked tokens."""
     size, layer = config.hidden_size, layer_bytes(config, dropout)
-    embeddings = 4 * size + size * dropout  # the input of LayerNorm; the mask
-    last = 8 * size + int(MASKED * layer)  # keys and values of all tokens, and their inputs
+    embeddings = size * dropout  # the mask
+    last = 6 * size + int(MASKED * layer)  # keys and values of all tokens, and their input
     return embeddings + (config.num_hidden_layers - 1) * layer + last
 
 
 def layer_bytes(config: Any, dropout: bool) -> int:
     """Returns the bytes per token that one layer keeps for its backward pass on CUDA.
 
-    Per dimension: the inputs of query, key and value, each cast separately (6), the three (6), the attended values (2),
-    the inputs of both LayerNorms (8), the input of the inner layer (2), and two masks of dropout (1 each). The inner
-    layer keeps its output before and after GELU. Attention keeps a normaliser for each head.
+    Per dimension, 2 bytes each: the layer's input, query, key, value, the attended values, their linear map, the input
+    and the output of the inner layer's maps; and two masks of dropout (1 each). The inner layer keeps its output before
+    and after GELU. Attention keeps a normaliser for each head.
     """
     attention = 4 * config.num_attention_heads
-    return (24 + 2 * dropout) * config.hidden_size + 4 * config.intermediate_size + attention
+    return (16 + 2 * dropout) * config.hidden_size + 4 * config.intermediate_size + attention
 
 
 def chunk_bytes(config: Any, dropout: bool) -> int:
     """Returns the peak bytes per token of one chunk's training on CUDA: backbone, Condenser head and vocabulary.
 
-    Logits of the masked tokens, from the backbone and from the head: the logarithm of their softmax, its gradient and
-    the logits' gradient, all in float32.
+    Logits of the masked tokens, from the backbone and from the head: bfloat16, and their gradient replaces them.
     """
-    logits = 2 * MASKED * config.vocab_size * 12
+    logits = 2 * MASKED * config.vocab_size * 2
     return kept_bytes(config, dropout) + HEAD_LAYERS * layer_bytes(config, dropout) + int(logits)
 
 
 def pass_bytes(config: Any) -> int:
     """Returns the peak bytes per token of a forward pass without gradients on CUDA."""
-    return 16 * config.hidden_size + 4 * config.intermediate_size
+    return 18 * config.hidden_size + 4 * config.intermediate_size
 
 
 def bytes_per_token(config: Any, length: int) -> int:

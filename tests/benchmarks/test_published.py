@@ -56,6 +56,7 @@ def test_the_published_fine_tuning_gives_our_loss_and_gradients(attention):
     ids = [rng.integers(5, 60, n) for n in (5, 9, 3, *rng.integers(10, 28, 6))]
     nothing_QP = torch.zeros(3, 6, dtype=torch.bool)
     ours = backward(
+        encoder.model,
         lambda piece: vectors(encoder, pack([ids[row] for row in piece.row_B], "cpu")),
         rank_pieces(np.array([len(row) for row in ids]), 3, True, None, 50),
         (9, 32),
@@ -98,9 +99,9 @@ def test_the_published_cross_encoder_gives_our_loss_and_gradients():
     model = BertForSequenceClassification(small_config(num_labels=1)).eval()
     ids = [rng.integers(5, 60, n) for n in rng.integers(10, 28, 6)]
     second_N = np.array([4, 4, 4, 6, 6, 6])
-    parts = cross_training.update(
-        model, PairRows(ids, second_N), (2, 3), cross_training.listwise, make_machine(token_budget=50), (0, 0), "cpu"
-    )
+    machine, pairs = make_machine(token_budget=50), PairRows(ids, second_N)
+    batch = cross_training.prepared_pairs(model, pairs, (2, 3), cross_training.listwise, machine, "cpu")
+    parts = cross_training.update(model, batch, machine, (0, 0), "cpu")
     ours = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
     types_BL = torch.from_numpy((np.arange(28) >= second_N[:, None]).astype(np.int64))

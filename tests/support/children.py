@@ -107,7 +107,7 @@ def regression(*, progress, device, steps, checkpoints, out, minutes=0.0, bad=()
     torch.manual_seed(3)
     module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Dropout(0.3), torch.nn.Linear(5, 1))
 
-    def step(i):
+    def step(i, batch):
         generator = torch.Generator().manual_seed(i)
         x_BD = torch.randn(8, 6, generator=generator)
         mine = slice(ranks.rank(), None, ranks.world())

@@ -28,7 +28,7 @@ def losses(
 def condense(head: nn.ModuleList, states: States, chunk: Chunk, seed: Seed) -> Tensor:
     """Returns the head's output at the masked tokens, [M, D]: its layers over [late CLS ; early tokens]."""
     assert chunk.cls.at_R is not None
-    hidden_TD = states.early_TD.index_copy(0, chunk.cls.at_R, states.cls_BD)
+    hidden_TD = states.early_TD.index_copy(0, chunk.cls.at_R, states.cls_BD.to(states.early_TD.dtype))
     *layers, last = head
     for number, layer in enumerate(layers):
         seed(HEAD + number, 0)

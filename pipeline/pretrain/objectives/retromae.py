@@ -55,7 +55,7 @@ def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk:
     """
     assert chunk.cls.at_R is not None
     context_TD = embed(lm, true_T, chunk.position_T)
-    context_TD = context_TD.index_copy(0, chunk.cls.at_R, cls_BD)
+    context_TD = context_TD.index_copy(0, chunk.cls.at_R, cls_BD.to(context_TD.dtype))
     position_TD = lm.base_model.embeddings.position_embeddings(position_rows(lm, chunk.position_T))
     query_TD = position_TD + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
     every, device = chunk.every, true_T.device

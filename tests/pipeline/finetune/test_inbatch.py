@@ -37,7 +37,7 @@ def gradients(keep, size, dropout=0.0, excluded=None):
         return model(x[piece.row_B])
 
     loss = contrastive(nothing_excluded() if excluded is None else excluded)
-    value = step.backward(encode, pieces[::-1], (ROWS, WIDTH), loss, keep, "cpu")
+    value = step.backward(model, encode, pieces[::-1], (ROWS, WIDTH), loss, keep, "cpu")
     return value, [p.grad for p in model.parameters()]
 
 
@@ -68,7 +68,8 @@ def test_gradients_equal_those_of_the_plain_loss(size):
 def test_a_rank_without_pieces_takes_part_in_the_exchange(monkeypatch):
     theirs = torch.randn(ROWS, WIDTH)
     monkeypatch.setattr(step.ranks, "sum_over_ranks", lambda x: x + theirs)
-    value = step.backward(lambda piece: None, [], (ROWS, WIDTH), contrastive(nothing_excluded()), False, "cpu")
+    module, loss = torch.nn.Module(), contrastive(nothing_excluded())
+    value = step.backward(module, lambda piece: None, [], (ROWS, WIDTH), loss, False, "cpu")
     torch.testing.assert_close(value, contrastive(nothing_excluded())(theirs))
 
 
@@ -85,7 +86,7 @@ def test_weights_of_the_loss_get_their_gradient_on_only_one_rank(monkeypatch):
         monkeypatch.setattr(step.ranks, "rank", lambda rank=rank: rank)
         scorer.weight.grad = torch.zeros_like(scorer.weight)
         pieces = [Piece(0, 0, np.arange(ROWS))]
-        step.backward(lambda piece: vectors, pieces, (ROWS, WIDTH), loss, False, "cpu", scorer)
+        step.backward(scorer, lambda piece: vectors, pieces, (ROWS, WIDTH), loss, False, "cpu", scorer)
         torch.testing.assert_close(scorer.weight.grad, expected if rank == 0 else torch.zeros_like(expected))
 
 

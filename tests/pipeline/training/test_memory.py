@@ -55,30 +55,30 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 # Bytes per token, in KiB, of the live tensors of the real functions on a fake CUDA device: the graph of the backbone
-# of one chunk of 32,778 tokens, the peak of its Condenser update, and that of encoding it.
+# of one chunk of 34,525 tokens, the peak of its Condenser update, and that of encoding it.
 MEASURED = [
-    (12, 768, 0.1, 369.5, 520.2, 24.0),
-    (12, 768, 0.0, 352.0, 501.0, 24.0),
-    (24, 1024, 0.1, 1008.8, 1175.1, 32.0),
-    (24, 1024, 0.0, 961.5, 1125.5, 32.0),
-    (4, 512, 0.1, 75.4, 210.6, 16.0),
-    (4, 512, 0.0, 71.7, 205.8, 16.0),
-    (4, 256, 0.1, 37.5, 157.5, 8.0),
+    (12, 768, 0.1, 298.1, 356.2, 31.5),
+    (12, 768, 0.0, 280.6, 336.6, 28.5),
+    (24, 1024, 0.1, 817.0, 888.6, 52.8),
+    (24, 1024, 0.0, 769.7, 839.0, 48.8),
+    (4, 512, 0.1, 59.9, 104.0, 18.6),
+    (4, 512, 0.0, 56.3, 99.2, 16.6),
+    (4, 256, 0.1, 29.8, 60.5, 9.2),
 ]
 
 
 @pytest.mark.parametrize(("layers", "size", "dropout", "kept", "chunk", "forward"), MEASURED)
 def test_estimates_are_within_15_percent_of_live_memory(layers, size, dropout, kept, chunk, forward):
-    shape, tokens = config(layers, size, dropout), 32_778
+    shape, tokens = config(layers, size, dropout), 34_525
     cast = memory.cast_bytes(shape) / tokens
     assert memory.kept_bytes(shape, dropout > 0) + cast == pytest.approx(kept * KIB, rel=0.15)
     assert memory.chunk_bytes(shape, dropout > 0) + cast == pytest.approx(chunk * KIB, rel=0.15)
-    assert memory.pass_bytes(shape) == pytest.approx(forward * KIB, rel=0.15)
+    assert memory.pass_bytes(shape) + cast == pytest.approx(forward * KIB, rel=0.15)
 
 
 @pytest.mark.parametrize(
     ("gigabytes", "least", "most"),
-    [(8, 5_000, 12_000), (16, 16_000, 24_000), (24, 28_000, 32_768), (80, 32_768, 32_768)],
+    [(8, 9_000, 16_000), (16, 28_000, 34_000), (24, 45_000, 53_000), (80, 65_536, 65_536)],
 )
 def test_a_pass_of_bert_base_fits_into_the_gpu(card, gigabytes, least, most):
     module = model(config())
@@ -131,18 +131,18 @@ def settled_cache(module: nn.Module, most_tokens: int, **fields: Any) -> str:
     return memory.resolve_auto(machine, "cuda", module["lm"].config, module, most_tokens).gradient_cache
 
 
-def test_the_papers_batch_needs_no_cache_on_eight_gpus(card, caplog, monkeypatch):
-    """2,048 documents with two spans of 128 tokens: 65,536 tokens on each of eight GPUs of 80 GB."""
+def test_the_papers_batch_needs_no_cache_on_four_gpus(card, caplog, monkeypatch):
+    """2,048 documents with two spans of 128 tokens: 131,072 tokens on each of four GPUs of 80 GB."""
     module, tokens = model(config()), 2048 * 2 * 128
     card(80, module)
     with caplog.at_level(logging.INFO, "pipeline"):
         assert settled_cache(module, tokens) == "always"
-        monkeypatch.setattr(memory.ranks, "world", lambda: 8)
+        monkeypatch.setattr(memory.ranks, "world", lambda: 4)
         monkeypatch.setattr(memory, "least_of_ranks", lambda number: number)
         assert settled_cache(module, tokens) == "never"
     on, off = [record.getMessage() for record in caplog.records]
     assert on.startswith("gradient cache on: the graphs of up to 524,288 tokens need ")
-    assert off.startswith("gradient cache off: the graphs of up to 65,536 tokens need ")
+    assert off.startswith("gradient cache off: the graphs of up to 131,072 tokens need ")
     assert "GiB" in off
 
 
@@ -166,5 +166,5 @@ def test_graphs_that_are_kept_leave_room_for_a_chunk(card):
     usable = memory.usable_bytes(module)
     assert usable < 0.85 * free
     tokens = max(t for t in range(32_768, 400_000, 1024) if memory.graphs_bytes(shape, t, 32_768, True) <= usable)
-    assert tokens * memory.kept_bytes(shape, True) < usable - 32_768 * 150 * KIB
+    assert tokens * memory.kept_bytes(shape, True) < usable - 32_768 * 60 * KIB
     assert tokens > 150_000  # 55,339 with four bytes for each number and half of the memory

@@ -1,6 +1,7 @@
 import json
 import math
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pipeline.runtime.checkpoints import saved_state, saved_steps
 from pipeline.runtime.launch import launch, layout
 from pipeline.runtime.work import Machine, silent
 from pipeline.training import loss_scale
-from pipeline.training.loop import Optimiser, history_metrics, learning_rate, named_memory, speeds
+from pipeline.training.loop import Optimiser, history_metrics, learning_rate, named_memory, prepared_ahead, speeds
 from pipeline.training.loss_scale import LossScale
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -285,10 +286,38 @@ def test_the_share_of_the_peak_is_at_most_one(children, tmp_path, monkeypatch):
     original = children.train
 
     def train(module, step, *arguments):
-        return original(module, lambda i: step(i) | {"operations": 1e6}, *arguments)
+        return original(module, lambda i, batch: step(i, batch) | {"operations": 1e6}, *arguments)
 
     monkeypatch.setattr(children, "train", train)
     options = {"steps": 4, "checkpoints": tmp_path / "checkpoints", "out": tmp_path / "out", "minutes": 99}
     children.regression(progress=lambda *x: shares.append(x[3]["mfu"]), device="cpu", **options)
     assert len(shares) == 4
     assert max(shares) == 1.0
+
+
+def test_a_gpus_updates_are_prepared_one_ahead_but_not_across_epochs(monkeypatch):
+    """The batches of an epoch may depend on the weights at its start (Adaptive Batch Scheduling)."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    begun = {i: threading.Event() for i in range(10)}
+
+    def prepare(i):
+        begun[i].set()
+        return i
+
+    updates = prepared_ahead(prepare, range(1, 7), 3, "cuda")
+    for i in range(1, 7):
+        assert next(updates) == i
+        if i % 3 < 2 and i < 6:
+            assert begun[i + 1].wait(60)
+        else:
+            assert not begun[i + 1].is_set()
+    assert next(updates, None) is None
+
+
+def test_a_cpus_updates_are_prepared_when_their_turn_comes():
+    prepared = []
+    updates = prepared_ahead(lambda i: prepared.append(i) or i, range(4), 2, "cpu")
+    for i in range(4):
+        assert next(updates) == i
+        assert prepared == [*range(i + 1)]

@@ -8,7 +8,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -19,7 +19,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pipeline.modeling import passes
+from fake_cuda.compiler import as_few_kernels
+from pipeline.modeling import fused, passes
 
 ROOT = Path(__file__).parents[3]
 CODE = tuple(f"{ROOT / name}/" for name in ("pipeline", "benchmarks"))
@@ -38,6 +39,8 @@ READ_BY_HOST = {
     "equal",
 }
 """Operations whose result, or its size, the host must know."""
+LEAST_MIXED = 6827
+"""Rows from which Inductor sums rows and columns of 768 dimensions in the same kernel (5 * 2^20 numbers)."""
 ROUND = 512
 """CUDA's allocator rounds the bytes of a tensor up to a multiple of this."""
 
@@ -70,6 +73,7 @@ class Recorder(TorchDispatchMode):
         self.live = 0
         """Bytes of the device's tensors, each memory counted once."""
         self.peak = 0
+        self._paused = False
         self._sizes: dict[int, int] = {}
         self._watched: dict[int, str] = {}
 
@@ -91,6 +95,8 @@ class Recorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self._paused:
+            return func(*args, **kwargs)
         if func.namespace == "prim":  # queries such as the device of a tensor
             return func(*args, **kwargs)
         if func._can_decompose():  # in inference mode composite operations arrive undivided
@@ -116,13 +122,57 @@ class Recorder(TorchDispatchMode):
         elif on_device and any(x.device.type == "cpu" and x.ndim for x in inputs):
             self.mixes[_place(name)] += 1
         if self._writes(func, name, on_device, outputs):
-            self.kernels[name] += 1
-            self.launched(name, args, on_device, outputs)
+            self._launch(name, args, on_device, outputs)
             if name in PRODUCTS:
                 for memory in {_memory(x) for x in on_device} & self._watched.keys():
                     types_read = {str(x.dtype).removeprefix("torch.") for x in on_device}
                     self.products.setdefault(self._watched[memory], set()).update(types_read)
         return out
+
+    def __enter__(self) -> "Recorder":
+        _active.append(self)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        _active.pop()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Records no operation of the block."""
+        was, self._paused = self._paused, True
+        yield
+        self._paused = was
+
+    def record_fused(self, graph: Callable[..., Any], inputs: list[Any], rows: int, seeds: int) -> Any:
+        """Runs a fused graph over so many rows.
+
+        Its sums over the rows are a kernel of their own, as are each table's gradient and each seed of dropout. In a
+        large chunk that kernel only adds partial sums (Inductor's mix-order reduction).
+        """
+        with self.paused():
+            outputs = graph(*inputs)
+        read, written = ([x for x in _tensors(tree) if x.is_cuda] for tree in (inputs, outputs))
+        for x in written:
+            self._count(x)
+        of_rows = [x for x in read if x.ndim and len(x) == rows]
+        of_chunk, sums, tables = [], [], []
+        for x in written:
+            (of_chunk if x.ndim and len(x) == rows else tables if x.ndim > 1 else sums).append(x)
+        self._launch("fused", (), read, of_chunk)
+        if sums:
+            again = of_rows if rows < LEAST_MIXED else []
+            self._launch("fused sums", (), again, sums)
+        for table in tables:
+            self._launch("embedding_dense_backward", (), of_rows, [table])
+        for _ in range(seeds):
+            self._launch("seed", (), [], [])
+        return outputs
+
+    def _launch(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], outputs: list[Tensor]) -> None:
+        self.kernels[name] += 1
+        self.launched(name, args, inputs, outputs)
 
     def _copied(self, source: Tensor, target: Tensor, non_blocking: bool) -> None:
         direction = f"{source.device.type} to {target.device.type}"
@@ -153,6 +203,25 @@ class Recorder(TorchDispatchMode):
 
     def _freed(self, memory: int) -> None:
         self.live -= self._sizes.pop(memory)
+
+
+_active: list[Recorder] = []
+"""Those that are entered, the innermost last."""
+
+
+def _fused(graph: Callable[..., Any], inputs: list[Any], rows: int, seeds: int) -> Any:
+    return _active[-1].record_fused(graph, inputs, rows, seeds) if _active else graph(*inputs)
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As pipeline/modeling/fused.py `compiled`. Tracing is not recorded."""
+    traced = as_few_kernels(_fused, function)
+
+    def call(*arguments: Any) -> Any:
+        with _active[-1].paused() if _active else nullcontext():
+            return traced(*arguments)
+
+    return call
 
 
 def _tensors(tree: Any) -> list[Tensor]:
@@ -252,6 +321,8 @@ def fake_device(mode: FakeTensorMode | None = None) -> Iterator[FakeTensorMode]:
             (torch.Tensor, "numpy", _numpy(torch.Tensor.numpy)),
             (torch.cuda, "Event", _Event),
             (passes, "ThreadPoolExecutor", _OneThread),
+            (fused, "has_compiler", lambda: True),
+            (fused, "compiled", _compiled),
             (FakeTensor, "tolist", lambda x: x.cpu().tolist()),
         ]
         for where, name, value in patches:

@@ -1,0 +1,159 @@
+"""The parts of a transformer layer, as functions of Hugging Face's modules.
+
+Within `autocast` products have its type (bfloat16 or float16), as have the states between the layers. Sums, the
+statistics of norms and gradients of weights are float32. Outside of it everything is float32.
+
+Shapes: R rows, D dimensions, E outputs of a linear map.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from pipeline.modeling.cast_weights import cast
+from pipeline.modeling.fused import fused
+from pipeline.modeling.precision import autocast_type
+
+
+def linear(module: nn.Linear, x_RD: Tensor) -> Tensor:
+    """Returns the linear map of each row, [R, E]."""
+    return linears((module,), x_RD)[1]
+
+
+def linears(modules: tuple[nn.Linear, ...], x_RD: Tensor) -> tuple[Tensor, ...]:
+    """Returns x, and each linear map of it, [R, E]; within `autocast` by one product.
+
+    Who also uses x for something else uses the returned one: then one operation sums both gradients.
+    """
+    dtype = autocast_type(x_RD.device.type)
+    if dtype is None:
+        return x_RD, *(module(x_RD) for module in modules)
+    weights, biases = [module.weight for module in modules], [module.bias for module in modules]
+    sizes = [module.out_features for module in modules]
+    result: tuple[Tensor, ...] = _Linears.apply(
+        x_RD.to(dtype), cast(weights, dtype), cast(biases, dtype), sizes, *weights, *biases
+    )
+    return result
+
+
+class _Linears(torch.autograd.Function):
+    """Returns its input and linear maps by cast weights. Gradients of weights are float32 products of cast rows."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x_RD: Tensor, weight_ED: Tensor, bias_E: Tensor | None, sizes: list[int], *parameters: Tensor
+    ) -> tuple[Tensor, ...]:
+        """`sizes`: outputs of each map. `parameters`: weights, then biases: `weight_ED`, `bias_E` are their copies."""
+        ctx.save_for_backward(x_RD, weight_ED)
+        ctx.sizes, ctx.has_bias = sizes, bias_E is not None
+        ctx.set_materialize_grads(False)
+        joined_RE = torch.mm(x_RD, weight_ED.T) if bias_E is None else torch.addmm(bias_E, x_RD, weight_ED.T)
+        return x_RD, *joined_RE.split(sizes, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+        # Attention returns separate gradients of queries, keys and values: joining them would take longer.
+        by_x, *of_maps = gradients
+        x_RD, weight_ED = ctx.saved_tensors
+        for gradient, weight in zip(of_maps, weight_ED.split(ctx.sizes), strict=True):
+            by_x = torch.mm(gradient, weight) if by_x is None else torch.addmm(by_x, gradient, weight)
+        by_weights = [float32_product(gradient.T, x_RD) for gradient in of_maps]
+        by_biases = [gradient.sum(0, dtype=torch.float32) for gradient in of_maps] if ctx.has_bias else []
+        return by_x, None, None, None, *by_weights, *by_biases
+
+
+def float32_product(a: Tensor, b: Tensor) -> Tensor:
+    """Returns the product of two matrices of low precision, float32."""
+    # A CPU has no such product.
+    return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else torch.mm(a, b).float()
+
+
+def linear_and_norm(module: Any, x_RD: Tensor, residual_RD: Tensor, float32: bool = False) -> Tensor:
+    """Returns the norm of residual + dropout(linear(x)), [R, D]. `float32`: also within `autocast`.
+
+    `module`: a `BertSelfOutput` or `BertOutput`, or one of RoBERTa's.
+    """
+    dense, norm, dropout = module.dense, module.LayerNorm, module.dropout
+    dtype, bias_D = autocast_type(x_RD.device.type), None
+    if dtype is None:
+        mapped_RD = dense(x_RD)
+    else:  # the bias is added with what follows, so that its gradient is summed there
+        weights, bias_D = [dense.weight], dense.bias
+        _, mapped_RD = _Linears.apply(x_RD.to(dtype), cast(weights, dtype), None, [dense.out_features], *weights)
+    share = dropout.p if dropout.training else 0.0
+    dtype = torch.float32 if float32 else mapped_RD.dtype
+    return _add_norm(mapped_RD, residual_RD, bias_D, norm.weight, norm.bias, norm.eps, share, dtype)
+
+
+@fused
+def _add_norm(
+    x_RD: Tensor,
+    residual_RD: Tensor,
+    x_bias_D: Tensor | None,
+    weight_D: Tensor,
+    bias_D: Tensor,
+    epsilon: float,
+    dropout: float,
+    dtype: torch.dtype,
+) -> Tensor:
+    x_RD = x_RD if x_bias_D is None else x_RD + x_bias_D
+    x_RD = F.dropout(x_RD, dropout) if dropout else x_RD
+    summed_RD = x_RD.float() + residual_RD.float()
+    return F.layer_norm(summed_RD, weight_D.shape, weight_D, bias_D, epsilon).to(dtype)
+
+
+def normed(norm: nn.LayerNorm, x_RD: Tensor) -> Tensor:
+    """Returns the norm of each row, of x's type."""
+    return _normed(x_RD, norm.weight, norm.bias, norm.eps)
+
+
+@fused
+def _normed(x_RD: Tensor, weight_D: Tensor, bias_D: Tensor, epsilon: float) -> Tensor:
+    return F.layer_norm(x_RD.float(), weight_D.shape, weight_D, bias_D, epsilon).to(x_RD.dtype)
+
+
+def embeddings(module: Any, ids_R: Tensor, row_R: Tensor, type_R: Tensor | None) -> Tensor:
+    """Returns token, type and position embeddings, summed and normalised, with dropout, [R, D].
+
+    `module`: `BertEmbeddings` or `RobertaEmbeddings`. `row_R`: rows of the table of positions. `type_R` None: type 0.
+    """
+    tables = (module.word_embeddings, module.token_type_embeddings, module.position_embeddings)
+    norm, dropout = module.LayerNorm, module.dropout
+    return _embeddings(
+        ids_R,
+        torch.zeros_like(ids_R) if type_R is None else type_R,
+        row_R,
+        *(table.weight for table in tables),
+        norm.weight,
+        norm.bias,
+        tuple(table.padding_idx for table in tables),
+        norm.eps,
+        dropout.p if dropout.training else 0.0,
+        autocast_type(ids_R.device.type) or torch.float32,
+    )
+
+
+@fused
+def _embeddings(
+    ids_R: Tensor,
+    type_R: Tensor,
+    row_R: Tensor,
+    word_VD: Tensor,
+    type_KD: Tensor,
+    position_LD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor,
+    padding: tuple[int | None, ...],
+    epsilon: float,
+    dropout: float,
+    dtype: torch.dtype,
+) -> Tensor:
+    lookups = zip((ids_R, type_R, row_R), (word_VD, type_KD, position_LD), padding, strict=True)
+    words_RD, types_RD, positions_RD = (F.embedding(at, table, index) for at, table, index in lookups)
+    summed_RD = words_RD + types_RD + positions_RD
+    normed_RD = F.layer_norm(summed_RD, weight_D.shape, weight_D, bias_D, epsilon)
+    return (F.dropout(normed_RD, dropout) if dropout else normed_RD).to(dtype)

@@ -1,0 +1,133 @@
+"""Low precision: products of cast weights, float32 sums and gradients. bfloat16 on the CPU stands in for a GPU's."""
+
+import gc
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import updates
+from machines import make_machine
+from torch import nn
+from torch.nn import functional as F
+
+from pipeline.modeling import cast_weights, layers, precision
+from pipeline.modeling.cast_weights import cast
+from pipeline.modeling.cross_entropy import ROWS, cross_entropy
+
+SHAPE = {**updates.SMALL, "vocab_size": 500}
+LOW = torch.bfloat16
+
+
+@pytest.fixture
+def low(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes compute in bfloat16."""
+    monkeypatch.setattr(precision, "low_precision", lambda device: LOW)
+
+
+def update(architecture: str, name: str, head_layers: int, dropout: float, graphs: str) -> tuple[Any, nn.ModuleDict]:
+    torch.manual_seed(0)
+    module = updates.language_model(architecture, SHAPE, dropout, head_layers)
+    updates.with_gradients(module)
+    machine = make_machine(token_budget=300, gradient_cache=graphs)
+    return updates.pretraining_update(module, name, machine, "cpu", 32, skip_from=1), module
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta"])
+@pytest.mark.parametrize(("name", "head_layers"), [("cocondenser", 2), ("retromae", 1)])
+def test_an_update_is_that_of_float32_but_for_rounding(monkeypatch, architecture, name, head_layers):
+    expected, plain = update(architecture, name, head_layers, 0.0, "never")
+    monkeypatch.setattr(precision, "low_precision", lambda device: LOW)
+    actual, rounded = update(architecture, name, head_layers, 0.0, "never")
+    for loss in {*expected} - {"tokens", "padding", "operations"}:
+        assert float(actual[loss]) == pytest.approx(float(expected[loss]), rel=1e-3)
+    largest = max(float(one.grad.norm()) for one in plain.parameters())
+    for (parameter, one), other in zip(plain.named_parameters(), rounded.parameters(), strict=True):
+        assert other.grad.dtype == torch.float32
+        assert (one.grad - other.grad).norm() < 0.02 * largest, parameter
+        if one.grad.norm() > 0.01 * largest:  # those of queries and keys of random weights are rounding errors
+            assert F.cosine_similarity(one.grad.flatten(), other.grad.flatten(), 0) > 0.99, parameter
+            assert other.grad.norm() == pytest.approx(one.grad.norm(), rel=0.03), parameter
+
+
+def test_kept_graphs_and_the_gradient_cache_give_the_same_bits(low):
+    kept, cached = (update("bert", "cocondenser", 2, 0.1, graphs) for graphs in ("never", "always"))
+    assert {**kept[0]} == {**cached[0]}
+    for one, other in zip(kept[1].parameters(), cached[1].parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)
+
+
+def test_a_last_layer_is_not_rounded():
+    one = updates.encoder("bert", SHAPE, 0.0)
+    rows_RD = torch.randn(5, SHAPE["hidden_size"])
+    with torch.autocast("cpu", LOW):
+        output = partial(layers.linear_and_norm, one.model.encoder.layer[0].attention.output, rows_RD.to(LOW))
+        rounded, exact = output(rows_RD), output(rows_RD, float32=True)
+    assert (rounded.dtype, exact.dtype) == (LOW, torch.float32)
+    assert torch.equal(exact.to(LOW), rounded)
+    assert not torch.equal(exact, rounded.float())
+
+
+def test_several_maps_are_one_product_whose_input_sums_all_gradients():
+    first, second = nn.Linear(16, 8), nn.Linear(16, 4)
+    x_RD = torch.randn(6, 16, requires_grad=True)
+
+    def total() -> torch.Tensor:
+        again_RD, *maps = layers.linears((first, second), x_RD)
+        loss = again_RD.float().square().sum() + sum(one.float().square().sum() for one in maps)
+        of_all = torch.autograd.grad(loss, [x_RD, *first.parameters(), *second.parameters()])
+        return torch.cat([x.flatten() for x in of_all])
+
+    expected = total()
+    with torch.autocast("cpu", LOW):
+        actual = total()
+    torch.testing.assert_close(actual, expected, rtol=0.05, atol=0.1)
+
+
+@pytest.mark.parametrize("number", [7, ROWS + 3])
+def test_the_low_precision_cross_entropy_is_that_of_float32_but_for_rounding(number):
+    torch.manual_seed(0)
+    weight_VD, bias_V = (nn.Parameter(torch.randn(*shape)) for shape in ((70, 16), (70,)))
+    states_ND, label_N = torch.randn(number, 16, requires_grad=True), torch.randint(70, (number,))
+    weights_N = torch.rand(number)
+
+    def computed(loss: Any) -> list[torch.Tensor]:
+        loss_N = loss()
+        return [loss_N, *torch.autograd.grad((loss_N * weights_N).sum(), [states_ND, weight_VD, bias_V])]
+
+    expected = computed(lambda: F.cross_entropy(F.linear(states_ND, weight_VD, bias_V), label_N, reduction="none"))
+    with torch.autocast("cpu", LOW):
+        actual = computed(lambda: cross_entropy(states_ND, weight_VD, bias_V, label_N))
+    for one, other in zip(actual, expected, strict=True):
+        assert one.dtype == torch.float32
+        assert (one - other).norm() < 0.01 * other.norm()
+
+
+def test_copies_follow_the_weights_and_are_written_together(monkeypatch):
+    weights, bias = [nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.randn(1, 2))], nn.Parameter(torch.randn(2))
+    with torch.inference_mode():  # as in an evaluation between two updates
+        joined, padded = cast(weights, LOW), cast((bias,), LOW, rows=4, fill=-torch.inf)
+    assert not joined.is_inference()
+    assert torch.equal(joined, torch.cat(weights).to(LOW))
+    assert torch.equal(padded, torch.cat([bias.to(LOW), torch.full((2,), -torch.inf, dtype=LOW)]))
+    written: list[int] = []
+    write = torch._foreach_copy_
+    monkeypatch.setattr(torch, "_foreach_copy_", lambda to, source: written.append(len(to)) or write(to, source))
+    with torch.no_grad():
+        for parameter in (*weights, bias):
+            parameter.add_(1.0)
+    assert cast(weights, LOW) is joined
+    assert torch.equal(joined, torch.cat(weights).to(LOW))
+    assert torch.equal(cast((bias,), LOW, rows=4, fill=-torch.inf)[:2], bias.to(LOW))
+    assert written == [3]
+
+
+def test_copies_of_weights_that_are_gone_are_forgotten():
+    gone = nn.Parameter(torch.randn(2, 2))
+    cast((gone,), LOW)
+    del gone
+    gc.collect()
+    kept = nn.Parameter(torch.randn(2, 2))
+    cast((kept,), LOW)
+    for copy in cast_weights._copies.values():
+        assert all(source() is not None for source in copy.sources)
