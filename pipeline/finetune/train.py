@@ -80,7 +80,7 @@ def train_encoders(
         return encoded[0].cpu().numpy(), encoded[1].cpu().numpy()
 
     steps, schedule = settings.epochs * epoch_steps, Path(checkpoints) / "schedule"
-    with orders.open_order(settings, pools, data, edges, vectors_of, schedule) as order:
+    with orders.open_order(settings, pools, data, edges, vectors_of, schedule, device) as order:
 
         def prepare(i: int) -> Prepared:
             epoch, place = divmod(i, epoch_steps)

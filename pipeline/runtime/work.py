@@ -31,7 +31,7 @@ class Machine(Config):
     workers: CountOrAuto
     """Processes that encode, search, score and mine, and threads of Lucene. `auto`: one for each core (at most 8)."""
     token_budget: CountOrAuto
-    """Tokens in one forward pass. `auto`: 2,000 on a CPU, which fit its cache; on CUDA 32,768, or fewer if the free
+    """Tokens in one forward pass. `auto`: 2,000 on a CPU, which fit its cache; on CUDA 65,536, or fewer if the free
     memory of a GPU is smaller (pipeline/training/memory.py)."""
     gradient_cache_chunk: int | None = Field(ge=1)
     """Mean number of spans, questions or passages in a chunk, the unit of the gradient cache. A batch has at least one

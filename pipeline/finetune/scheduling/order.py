@@ -44,12 +44,13 @@ def open_order(
     edges: np.ndarray,
     vectors: Vectors,
     folder: Path,
+    device: str,
 ) -> Iterator[Order]:
     """Opens the order of the recipe. `edges`: of an epoch's batches; `folder`: for the inputs of a schedule."""
     if not config.batch_order.startswith("abs"):
         yield fixed(config, edges)
         return
-    with contextlib.closing(Scheduled(config, pools, data, edges, vectors, folder)) as order:
+    with contextlib.closing(Scheduled(config, pools, data, edges, vectors, folder, device)) as order:
         yield order
 
 
@@ -74,9 +75,10 @@ class Scheduled:
         edges: np.ndarray,
         vectors: Vectors,
         folder: Path,
+        device: str,
     ) -> None:
         self._config, self._pools, self._data, self._edges = config, pools, data, edges
-        self._vectors, self._folder = vectors, folder
+        self._vectors, self._folder, self._device = vectors, folder, device
         self._draw = examples.Draw(config.negatives_per_query, config.positives_considered, config.seed)
         self._epoch = -1
         self._batches: Iterator[np.ndarray] = iter(())
@@ -118,6 +120,7 @@ class Scheduled:
             width=own.beam_width,
             depth=own.list_depth,
             pool=own.pool,
+            device=self._device,
         )
 
     def _prepare(self, epoch: int, folder: Path) -> None:

@@ -54,6 +54,8 @@ class ScheduleJob:
     pool: int | None
     """Pairs that are scheduled together at most, a random part of the epoch: less memory, and the first batches are
     ready sooner. None: all."""
+    device: str = "cpu"
+    """Of the training; candidate lists are computed there."""
 
 
 @contextlib.contextmanager
@@ -196,7 +198,7 @@ def read_similarity(folder: Path, members: np.ndarray, n: int, job: ScheduleJob)
         questions_ND, passages_ND = (_vectors(folder / name, members, n) for name in (QUESTIONS, PASSAGES))
         if job.method == "greedy" and len(members) <= DENSE:
             return similarity.dense(questions_ND @ passages_ND.T, judged_E2)
-        rows = similarity.nearest_neighbours(questions_ND, passages_ND, job.depth)
+        rows = similarity.nearest_neighbours(questions_ND, passages_ND, job.depth, job.device)
         del questions_ND, passages_ND
     return similarity.sparse(rows, len(members), judged_E2)
 

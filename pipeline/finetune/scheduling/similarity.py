@@ -11,6 +11,7 @@ lists, E exceptions, A and B pairs.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations_with_replacement
 from typing import Protocol
 
@@ -151,13 +152,14 @@ def sparse(rows: Rows, n: int, judged_E2: np.ndarray) -> SparseSimilarity:
     return SparseSimilarity(both.indices, both.data, both.indptr, steps)
 
 
-def nearest_neighbours(questions_ND: np.ndarray, passages_ND: np.ndarray, depth: int) -> Rows:
+def nearest_neighbours(questions_ND: np.ndarray, passages_ND: np.ndarray, depth: int, device: str = "cpu") -> Rows:
     """Returns each question's `depth` passages of greatest inner product, then each passage's questions.
 
-    Own pairs are left out.
+    Own pairs are left out. `device`: "cuda" is hundreds of times faster than one core.
     """
-    by_question = _best(questions_ND, passages_ND, depth)
-    by_passage = _best(passages_ND, questions_ND, depth)
+    best = _best if device == "cpu" else partial(best_by_torch, device=device)
+    by_question = best(questions_ND, passages_ND, depth)
+    by_passage = best(passages_ND, questions_ND, depth)
     return (
         np.concatenate([by_question[0], by_passage[1]]),
         np.concatenate([by_question[1], by_passage[0]]),
@@ -181,6 +183,26 @@ def _best(from_ND: np.ndarray, to_ND: np.ndarray, depth: int) -> Rows:
         column_NK[block] = column_BK[~own_BK].reshape(-1, depth)
         scores_NK[block] = scores_BK[~own_BK].reshape(-1, depth)
     return np.repeat(np.arange(n, dtype=np.int32), depth), column_NK.ravel(), scores_NK.ravel()
+
+
+def best_by_torch(from_ND: np.ndarray, to_ND: np.ndarray, depth: int, device: str) -> Rows:
+    """Returns rows of the `depth` greatest inner products of each vector, the own pair left out, by products on the
+    device.
+    """
+    import torch
+
+    n = len(from_ND)
+    depth = min(depth, n - 1)
+    on_device_ND, to_DN = torch.tensor(from_ND, device=device), torch.tensor(to_ND, device=device).T
+    scores, columns = [], []
+    for start in range(0, n, BLOCK):
+        score_BN = on_device_ND[start : start + BLOCK] @ to_DN
+        score_BN.diagonal(start).fill_(-torch.inf)
+        score_BK, column_BK = score_BN.topk(depth)
+        scores.append(score_BK)
+        columns.append(column_BK.int())
+    column_NK, score_NK = (torch.cat(parts).cpu().numpy() for parts in (columns, scores))
+    return np.repeat(np.arange(n, dtype=np.int32), depth), column_NK.ravel(), score_NK.ravel()
 
 
 def best_rows(rows: Rows, depth: int) -> Rows:

@@ -76,6 +76,17 @@ def test_empty_lists_give_zeros():
     assert empty.block(np.arange(3), np.arange(3)).sum() == 0
 
 
+def test_products_on_a_device_give_the_same_neighbours(monkeypatch):
+    monkeypatch.setattr(sim, "BLOCK", 7)
+    vectors = np.random.default_rng(2).standard_normal((2, 30, 4)).astype(np.float32)
+    for depth in (1, 5, 50):
+        ours, theirs = sim.best_by_torch(*vectors, depth, "cpu"), sim._best(*vectors, depth)
+        for one, other in zip(ours[:2], theirs[:2], strict=True):
+            assert one.dtype == other.dtype == np.int32
+            assert one.tolist() == other.tolist()
+        np.testing.assert_allclose(ours[2], theirs[2], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("depth", [1, 5, 50])
 def test_nearest_neighbours_have_the_greatest_inner_products_without_the_pair_itself(depth):
     rng = np.random.default_rng(2)
