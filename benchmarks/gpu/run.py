@@ -31,7 +31,7 @@ LATE = 1.5
 
 
 def run(shape: str, device: str, seconds: float, out: Path, only: Sequence[str] = ()) -> None:
-    """Measures all parts, or those that `only` names; prints the table of the targets."""
+    """Measures all parts, or those that `only` names; prints the table of the targets. SystemExit if a part failed."""
     chosen = {name: part for name, part in parts(SIZES[shape], device).items() if not only or name in only}
     results: dict[str, Any] = {"simulated": False, **machine(device), "shape": shape, "parts": {}}
     for name, figures in measured(chosen, STARTED + END * seconds):
@@ -43,6 +43,14 @@ def run(shape: str, device: str, seconds: float, out: Path, only: Sequence[str] 
         print(f"{time.monotonic() - STARTED:5.0f} s  {name}: {short(figures)}", file=sys.stderr, flush=True)
     print(targets.table(results["targets"], results["device"]))
     print(f"\n{targets.overview(results['parts'])}")
+    end_if_failed(results["parts"])
+
+
+def end_if_failed(parts: Mapping[str, Mapping[str, Any]]) -> None:
+    """SystemExit with the names of the parts that failed."""
+    failed = [name for name, figures in parts.items() if figures.get("status") == "failed"]
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 def measured(chosen: Mapping[str, Part], end: float) -> Iterator[tuple[str, dict[str, Any]]]:

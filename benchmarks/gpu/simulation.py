@@ -19,7 +19,10 @@ Simulated = dict[str, Any]
 
 
 def simulate(shape: str, out: Path, only: Sequence[str] = ()) -> None:
-    """Writes `out` after each part; prints the table of the targets. SystemExit if there can be no fake device."""
+    """Writes `out` after each part; prints the table of the targets.
+
+    SystemExit if there can be no fake device, or if a part failed.
+    """
     sys.path.insert(0, str(SUPPORT))
     from fake_cuda import device
 
@@ -33,7 +36,7 @@ def simulate(shape: str, out: Path, only: Sequence[str] = ()) -> None:
     from benchmarks.gpu.compare import one_line
     from benchmarks.gpu.inputs import SIZES
     from benchmarks.gpu.roofline import ASSUMPTIONS, PEAK
-    from benchmarks.gpu.run import machine, short, write
+    from benchmarks.gpu.run import end_if_failed, machine, short, write
 
     results: Simulated = {
         "simulated": True,
@@ -61,6 +64,7 @@ def simulate(shape: str, out: Path, only: Sequence[str] = ()) -> None:
         print(f"{time.monotonic() - started:5.0f} s  {name}: {short(figures)}", file=sys.stderr, flush=True)
     print(targets.table(results["targets"], "simulated, H100, BERT base"))
     print(f"\n{targets.overview(results['parts'])}")
+    end_if_failed(results["parts"])
 
 
 def parts(size: Any) -> Mapping[str, Callable[[], Simulated]]:

@@ -177,3 +177,9 @@ def test_the_time_for_marco_grows_with_vectors_and_lists():
     assert by_list_only == pytest.approx(2.0 * batches)
     by_vector_only = searching.marco_seconds(1.0, 2.0, 0.0, BASE)
     assert by_vector_only == pytest.approx(2.0 * batches * searching.PASSAGES / BASE.searched)
+
+
+def test_a_failed_part_is_an_error():
+    runs.end_if_failed({"encoding": {"status": "done"}, "search": {"status": "skipped"}})
+    with pytest.raises(SystemExit, match="failed: condenser"):
+        runs.end_if_failed({"condenser": {"status": "failed", "error": "ValueError: "}, "search": {"status": "done"}})

@@ -17,7 +17,7 @@ from fake_cuda.cases import BUDGET, CASES, UPDATES
 from fake_cuda.device import missing
 from transformers import BertConfig
 
-from pipeline.training.memory import kept_bytes
+from pipeline.training.memory import graphs_bytes, kept_bytes
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=f"no fake CUDA device: {missing()}")
 
@@ -127,6 +127,15 @@ def test_a_kept_graph_needs_few_bytes(results, name):
 @pytest.mark.parametrize("name", KEPT)
 def test_the_estimate_of_a_kept_graph_is_right(results, name):
     assert kept_bytes(BertConfig(), dropout=True) == pytest.approx(recorded(results, name)["bytes_per_token"], rel=0.15)
+
+
+@pytest.mark.parametrize(("name", "graphs"), [("condenser", 1), ("cocondenser graphs", 2)])
+def test_the_estimate_of_an_updates_peak_is_right(results, name, graphs):
+    """`graphs`: how many of the two chunks have a graph at once."""
+    result = recorded(results, f"pretraining {name} bert")
+    chunk = result["tokens"] // 2
+    estimate = graphs_bytes(BertConfig(), graphs * chunk, chunk, dropout=True)
+    assert estimate == pytest.approx(result["peak"] - result["held"], rel=0.15)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("cross-encoder", "scoring"))])

@@ -102,11 +102,12 @@ def pretraining(
         if name == "ict":
             module = torch.nn.ModuleDict({**module, "projection": linear(768, 128)})
         recorder.hold(module)
+        held = recorder.live
         with recorder:
             of_graphs = machine(graphs, **settings)
             parts = updates.pretraining_update(module, name, of_graphs, "cuda", sequences, skip_from=layers // 2)
             loop.together([*parts.values()], "cuda")
-        return {"tokens": parts["tokens"]}
+        return {"tokens": parts["tokens"], "held": held}
 
     return case
 
