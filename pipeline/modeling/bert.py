@@ -82,7 +82,8 @@ def apply(layer: Any, hidden_TD: Tensor, wanted: Rows, every: Rows, float32: boo
     """
     if wanted.at_R is None:
         own = layer.attention.self
-        hidden_TD, query_TD, *key_value = linears((own.query, own.key, own.value), hidden_TD)
+        # Another order sums the gradients of `hidden_TD` in another order, which changes last digits.
+        hidden_TD, *key_value, query_TD = linears((own.key, own.value, own.query), hidden_TD)
         return after_projections(layer, hidden_TD, query_TD, (*key_value,), wanted, every, float32=float32)
     return rest_of_layer(layer, hidden_TD[wanted.at_R], keys_values(layer, hidden_TD), wanted, every, float32=float32)
 
