@@ -19,7 +19,7 @@ from pipeline.cross_encoder.pairs import PairRows
 from pipeline.finetune import losses
 from pipeline.finetune import step as finetuning
 from pipeline.finetune.encoders import Towers
-from pipeline.finetune.step import Prepared
+from pipeline.finetune.step import PreparedBatch
 from pipeline.modeling.inputs import Ids
 from pipeline.training.memory import resolve_auto
 
@@ -86,10 +86,10 @@ def our_step(task: Task, size: Size, model: Towers, device: str) -> Step:
     def loss(vectors_RE: Tensor) -> Tensor:
         return losses.contrastive(vectors_RE[: task.questions], vectors_RE[task.questions :], nothing_QP, 1.0)
 
-    def prepare(i: int) -> Prepared:
-        return finetuning.prepared_rows(model, drawn[i], task.questions, loss, machine, device)
+    def prepare(i: int) -> PreparedBatch:
+        return finetuning.prepare_rows(model, drawn[i], task.questions, loss, machine, device)
 
-    def step(i: int, batch: Prepared) -> Mapping[str, Any]:
+    def step(i: int, batch: PreparedBatch) -> Mapping[str, Any]:
         return finetuning.update(model, batch, machine, (0, i), device)
 
     return Step(prepare, step)
@@ -124,11 +124,11 @@ def our_cross_step(task: Task, size: Size, model: Any, device: str) -> Step:
     most = task.questions * task.own * sum(task.limits)
     machine = resolve_auto(inputs.machine(device), device, model.config, model, most)
 
-    def prepare(i: int) -> Prepared:
+    def prepare(i: int) -> PreparedBatch:
         shape = (task.questions, task.own)
-        return cross_training.prepared_pairs(model, drawn[i], shape, cross_training.listwise, machine, device)
+        return cross_training.prepare_pairs(model, drawn[i], shape, cross_training.listwise, machine, device)
 
-    def step(i: int, batch: Prepared) -> Mapping[str, Any]:
+    def step(i: int, batch: PreparedBatch) -> Mapping[str, Any]:
         return cross_training.update(model, batch, machine, (0, i), device)
 
     return Step(prepare, step)

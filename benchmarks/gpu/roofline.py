@@ -25,6 +25,8 @@ LARGE_PRODUCT = 680e12
 MISALIGNED = 300e12
 """Operations per second of a bfloat16 product with rows that are no multiple of 16 bytes."""
 FLOAT32_PRODUCT = 50e12
+HOST_COMPILED = 80e-6
+"""Seconds of the host per call of a compiled function, forward or backward: guards and autograd (measured on a CPU)."""
 ATTENTION, ATTENTION_BACKWARD = 120e12, 90e12
 """Operations per second of flash-attention on sequences of about 100 tokens."""
 ATTENTION_REPEATS = 2.5
@@ -40,6 +42,7 @@ ASSUMPTIONS: Mapping[str, Any] = {
     "bandwidth": BANDWIDTH,
     "launch_seconds": LAUNCH,
     "host_seconds_per_kernel": HOST,
+    "host_seconds_per_compiled_call": HOST_COMPILED,
     "bfloat16_products": {"largest": LARGE_PRODUCT, "below": dict(PRODUCT_RATES), "misaligned": MISALIGNED},
     "float32_products": FLOAT32_PRODUCT,
     "attention": {"forward": ATTENTION, "backward": ATTENTION_BACKWARD},

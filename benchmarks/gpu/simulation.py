@@ -148,10 +148,10 @@ def update(module: Any, step: Any, keys: float, chunks: int | None = None) -> Si
 
 def simulated(roofline: Any, work: Mapping[str, float]) -> Simulated:
     """Returns the figures of what ran within the mode. The host or the device limits the time."""
-    from benchmarks.gpu.roofline import HOST, PEAK
+    from benchmarks.gpu.roofline import HOST, HOST_COMPILED, PEAK
 
     device, kernels = sum(roofline.seconds.values()), roofline.kernels.total()
-    host = HOST * kernels
+    host = HOST * kernels + (HOST_COMPILED - HOST) * roofline.kernels["fused"]
     longest = sorted(roofline.seconds.items(), key=lambda item: -item[1])
     seconds = max(device, host)
     return {

@@ -18,7 +18,7 @@ from pipeline.cross_encoder.lengths import write_lengths
 from pipeline.cross_encoder.pairs import CrossEncoder, PairRows, logits, pack_pairs, pair_rows, read_pair_form
 from pipeline.finetune import examples
 from pipeline.finetune.pools import load_pools
-from pipeline.finetune.step import Piece, Prepared, prepared, update_by
+from pipeline.finetune.step import Piece, PreparedBatch, prepare_pieces, update_module
 from pipeline.modeling.checkpoint import load_classifier, new_classifier, save_classifier
 from pipeline.runtime.ranks import rank
 from pipeline.runtime.work import Machine, Metrics, Progress
@@ -55,15 +55,15 @@ def train_cross_encoder(
     draw = examples.Draw(settings.negatives_per_query, settings.positives_considered, settings.seed)
     of_group = listwise if settings.loss == "listwise" else pointwise
 
-    def prepare(i: int) -> Prepared:
+    def prepare(i: int) -> PreparedBatch:
         epoch, place = divmod(i, epoch_steps)
         indices = examples.epoch_order(settings.seed, epoch, size)[edges[place] : edges[place + 1]]
         batch = examples.draw_batch(all_pools, epoch, indices, draw)
         query_P = batch.queries_Q.repeat(batch.passages_QN.shape[1])
         rows = pair_rows(data, query_P, batch.passages_QN.ravel(), form)
-        return prepared_pairs(model, rows, batch.passages_QN.shape, of_group, machine_settings, device)
+        return prepare_pairs(model, rows, batch.passages_QN.shape, of_group, machine_settings, device)
 
-    def step(i: int, batch: Prepared) -> dict[str, Any]:
+    def step(i: int, batch: PreparedBatch) -> dict[str, Any]:
         return update(model, batch, machine_settings, (settings.seed, i), device)
 
     history = loop.train(
@@ -84,14 +84,14 @@ def train_cross_encoder(
     return loop.history_metrics(history)
 
 
-def prepared_pairs(
+def prepare_pairs(
     model: CrossEncoder,
     rows: PairRows,
     shape: tuple[int, int],
     of_group: Callable[[Tensor], Tensor],
     machine: Machine,
     device: str,
-) -> Prepared:
+) -> PreparedBatch:
     """Packs this rank's pieces of the pairs `rows`.
 
     `shape`: (Q, N); the pairs of a question follow each other, its positive first. `of_group`: the loss of the logits
@@ -99,10 +99,12 @@ def prepared_pairs(
     """
     length_P = np.array([len(row) for row in rows.ids])
     pack = partial(pack_pairs, model, rows, device=device)
-    return prepared(length_P, 0, True, machine, pack, lambda logit_P1: of_group(logit_P1.view(shape)))
+    return prepare_pieces(length_P, 0, True, machine, pack, lambda logit_P1: of_group(logit_P1.view(shape)))
 
 
-def update(model: CrossEncoder, batch: Prepared, machine: Machine, key: tuple[int, int], device: str) -> dict[str, Any]:
+def update(
+    model: CrossEncoder, batch: PreparedBatch, machine: Machine, key: tuple[int, int], device: str
+) -> dict[str, Any]:
     """Forward and backward of one update.
 
     A logit is a vector of one dimension: each rank computes its own, and gets those of the full batch.
@@ -111,7 +113,7 @@ def update(model: CrossEncoder, batch: Prepared, machine: Machine, key: tuple[in
     def score(piece: Piece) -> Tensor:
         return logits(model, batch.packed[piece.number])[:, None]
 
-    return update_by(
+    return update_module(
         model,
         score,
         batch,

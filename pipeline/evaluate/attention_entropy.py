@@ -43,7 +43,7 @@ def cls_entropies(model: Any, packed: Packed) -> Tensor:
     hidden_TD = embed(model, packed.ids_T, packed.position_T)
     entropies = []
     for layer in layers:
-        key_TD, value_TD = keys_values(layer, hidden_TD)
+        _, key_TD, value_TD = keys_values(layer, hidden_TD)
         query_BD = layer.attention.self.query(hidden_TD[packed.first.at_R])
         entropies.append(entropy(query_BD, key_TD, every, layer.attention.self.num_attention_heads))
         if layer is not layers[-1]:

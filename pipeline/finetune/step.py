@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     """Numbers of the rows among the batch's R rows, sorted by length."""
 
 
-class Prepared(NamedTuple):
+class PreparedBatch(NamedTuple):
     """What an update computes: rows, packed on the device, and their loss."""
 
     rows: int
@@ -57,24 +57,24 @@ class Prepared(NamedTuple):
         return sum(packed.every.size for packed in self.packed.values())
 
 
-def prepared(
+def prepare_pieces(
     length_R: np.ndarray,
     questions: int,
     tied: bool,
     machine: Machine,
     pack: Callable[[np.ndarray], Packed],
     loss: Loss,
-) -> Prepared:
+) -> PreparedBatch:
     """Cuts rows of `length_R` tokens, the `questions` first, and packs this rank's pieces by pack(row_B)."""
     pieces = rank_pieces(length_R, questions, tied, machine.gradient_cache_chunk, machine.budget)
     packed = {piece.number: pack(piece.row_B) for piece in pieces}
-    return Prepared(len(length_R), pieces, packed, int(length_R.max()), loss)
+    return PreparedBatch(len(length_R), pieces, packed, int(length_R.max()), loss)
 
 
-def prepared_rows(towers: Towers, ids: Ids, questions: int, loss: Loss, machine: Machine, device: str) -> Prepared:
-    """As `prepared`, for the rows `ids` of a bi-encoder."""
+def prepare_rows(towers: Towers, ids: Ids, questions: int, loss: Loss, machine: Machine, device: str) -> PreparedBatch:
+    """As `prepare_pieces`, for the rows `ids` of a bi-encoder."""
     length_R = np.array([len(row) for row in ids])
-    return prepared(length_R, questions, towers.tied, machine, partial(pack_rows, ids, device=device), loss)
+    return prepare_pieces(length_R, questions, towers.tied, machine, partial(pack_rows, ids, device=device), loss)
 
 
 def rank_pieces(length_R: np.ndarray, questions: int, tied: bool, chunk: int | None, budget: int) -> list[Piece]:
@@ -129,14 +129,14 @@ def backward(
     return value.detach()
 
 
-def update(towers: Towers, batch: Prepared, machine: Machine, key: tuple[int, int], device: str) -> dict[str, Any]:
+def update(towers: Towers, batch: PreparedBatch, machine: Machine, key: tuple[int, int], device: str) -> dict[str, Any]:
     """Forward and backward of one update of a bi-encoder."""
     one = towers.encoders[0]
 
     def encode(piece: Piece) -> Tensor:
         return vectors(towers.encoders[piece.side], batch.packed[piece.number])
 
-    return update_by(
+    return update_module(
         towers.trained,
         encode,
         batch,
@@ -150,10 +150,10 @@ def update(towers: Towers, batch: Prepared, machine: Machine, key: tuple[int, in
     )
 
 
-def update_by(
+def update_module(
     module: nn.Module,
     encode: Callable[[Piece], Tensor],
-    batch: Prepared,
+    batch: PreparedBatch,
     *,
     config: Any,
     pooling: str,

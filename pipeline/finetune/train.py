@@ -19,7 +19,7 @@ from pipeline.finetune.pools import load_pools
 from pipeline.finetune.scheduling import order as orders
 from pipeline.finetune.score_table import Scores
 from pipeline.finetune.soft_targets import targets
-from pipeline.finetune.step import Prepared, prepared_rows, update
+from pipeline.finetune.step import PreparedBatch, prepare_rows, update
 from pipeline.finetune.validation import Candidates
 from pipeline.finetune.validator import Validator
 from pipeline.modeling.encoder_config import EncoderConfig
@@ -82,15 +82,15 @@ def train_encoders(
     steps, schedule = settings.epochs * epoch_steps, Path(checkpoints) / "schedule"
     with orders.open_order(settings, pools, data, edges, vectors_of, schedule, device) as order:
 
-        def prepare(i: int) -> Prepared:
+        def prepare(i: int) -> PreparedBatch:
             epoch, place = divmod(i, epoch_steps)
             batch = examples.draw_batch(pools, epoch, order(epoch, place), draw)
             ids = question_rows(data, batch.queries_Q, form)
             ids += passage_rows(data, batch.passages_QN.ravel(), form, settings.passage_tokens)
             loss = loss_of(settings, batch, scores, towers.scorer, device)
-            return prepared_rows(towers, ids, len(batch.queries_Q), loss, machine_settings, device)
+            return prepare_rows(towers, ids, len(batch.queries_Q), loss, machine_settings, device)
 
-        def step(i: int, batch: Prepared) -> dict[str, Any]:
+        def step(i: int, batch: PreparedBatch) -> dict[str, Any]:
             return update(towers, batch, machine_settings, (settings.seed, i), device)
 
         history = loop.train(
@@ -105,7 +105,7 @@ def train_encoders(
             device,
             before=loop.between_epochs(validator.after if validator else None, epoch_steps),
             prepare=prepare,
-            epoch_steps=epoch_steps,
+            ahead=not settings.batch_order.startswith("abs"),
         )
     validated = validator.last(settings.epochs, steps, settings.validation.keep) if validator else {}
     room = encoder_settings.question_tokens - 2 - len(form.before_question)

@@ -44,7 +44,7 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
     """Runs embeddings and layers; the last layer only at the CLS tokens and, if `masked`, the masked tokens.
 
     The CLS rows go through the last layer separately, with their own dropout: so a first pass that needs only them
-    (the gradient cache) gives the same bits.
+    (the gradient cache) drops the same numbers, and gives the same bits on a CPU.
     """
     seed(EMBEDDINGS, 0)
     early_TD = hidden_TD = embed(lm, chunk.ids_T, chunk.position_T)
@@ -55,7 +55,7 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
         if number == skip_from:
             early_TD = hidden_TD
     number = len(layers) + 1
-    key_value = keys_values(last, hidden_TD)
+    hidden_TD, *key_value = keys_values(last, hidden_TD)
     seed(number, CLS)
     cls_BD = rest_of_layer(last, hidden_TD[chunk.cls.at_R], key_value, chunk.cls, chunk.every, float32=True)
     if not masked:
@@ -82,21 +82,23 @@ def apply(layer: Any, hidden_TD: Tensor, wanted: Rows, every: Rows, float32: boo
     """
     if wanted.at_R is None:
         own = layer.attention.self
-        # Another order sums the gradients of `hidden_TD` in another order, which changes last digits.
+        # The order of the maps is that in which gradients are summed: another one changes last digits.
         hidden_TD, *key_value, query_TD = linears((own.key, own.value, own.query), hidden_TD)
-        return after_projections(layer, hidden_TD, query_TD, (*key_value,), wanted, every, float32=float32)
-    return rest_of_layer(layer, hidden_TD[wanted.at_R], keys_values(layer, hidden_TD), wanted, every, float32=float32)
+        return after_projections(layer, hidden_TD, query_TD, key_value, wanted, every, float32=float32)
+    wanted_RD = hidden_TD[wanted.at_R]  # before the maps, for the order in which gradients are summed
+    _, *key_value = keys_values(layer, hidden_TD)
+    return rest_of_layer(layer, wanted_RD, key_value, wanted, every, float32=float32)
 
 
 def keys_values(layer: Any, hidden_TD: Tensor) -> tuple[Tensor, ...]:
-    """Returns a layer's keys and values, each [T, D]."""
-    return linears((layer.attention.self.key, layer.attention.self.value), hidden_TD)[1:]
+    """Returns the states, a layer's keys and its values, each [T, D]; further uses of the states as in `linears`."""
+    return linears((layer.attention.self.key, layer.attention.self.value), hidden_TD)
 
 
 def rest_of_layer(
     layer: Any,
     query_RD: Tensor,
-    keys_and_values: tuple[Tensor, ...],
+    keys_and_values: Sequence[Tensor],
     wanted: Rows,
     every: Rows,
     masks: Sequence[Tensor] | None = None,
@@ -111,7 +113,7 @@ def after_projections(
     layer: Any,
     residual_RD: Tensor,
     query_RD: Tensor,
-    keys_and_values: tuple[Tensor, ...],
+    keys_and_values: Sequence[Tensor],
     wanted: Rows,
     every: Rows,
     masks: Sequence[Tensor] | None = None,

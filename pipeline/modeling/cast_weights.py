@@ -2,17 +2,18 @@
 
 import weakref
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 
-class _Copy(NamedTuple):
+@dataclass(frozen=True)
+class _Copy:
     sources: list["weakref.ref[Tensor]"]
     """The parameters."""
     versions: list[int]
-    """PyTorch's count of each parameter's changes, when it was copied."""
+    """PyTorch's count of each parameter's changes when it was copied; changes in place."""
     parts: Sequence[Tensor]
     """Each parameter's rows of `joined`."""
     joined: Tensor
@@ -24,8 +25,10 @@ _copies: dict[tuple[object, ...], _Copy] = {}
 def cast(parameters: Sequence[Tensor], dtype: torch.dtype, rows: int | None = None, fill: float = 0.0) -> Tensor:
     """Returns the parameters, joined along the first dimension and cast; without gradient.
 
-    `rows`: length of the result's first dimension (None: of all parameters); further rows are `fill`. A copy is kept
-    until a parameter changes. Then all copies are written again at once, because an optimiser changes all parameters.
+    `rows`: length of the result's first dimension (None: of all parameters); further rows are `fill`. A copy is written
+    again when PyTorch's count of a parameter's changes has risen; then all such copies are, in few kernels. A fused
+    optimiser does not count: `torch.autograd.graph.increment_version` must follow it. Parameters must not be created
+    in inference mode.
     """
     device = parameters[0].device
     key = (dtype, device, rows, *map(id, parameters))

@@ -4,6 +4,7 @@ Shapes: N predictions, V vocabulary (W: padded), D dimensions, S spans, or segme
 2i+1 are a pair), Z entries of a block.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,9 +20,9 @@ from pipeline.modeling.precision import autocast_type
 BLOCK = 2048
 """Vocabulary entries whose float32 logits are computed together: they fit a CPU's cache."""
 ALIGNED = 64
-"""GPUs multiply matrices fast whose rows are a multiple; 30,522 is none. In low precision entries are added."""
-ROWS = 4096
-"""Predictions whose logits are float32 at once, where no compiler fuses them."""
+"""In low precision the vocabulary is padded to a multiple: GPUs multiply such matrices faster."""
+ROWS = 2048
+"""Most predictions whose logits are float32 at once; none are where a compiler fuses the operations."""
 
 
 def cross_entropy(states_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, label_N: Tensor) -> Tensor:
@@ -49,9 +50,9 @@ class _LowPrecision(torch.autograd.Function):
     ) -> Tensor:
         """`weight_WD`, `bias_W`: cast copies of the parameters, with entries of probability 0 after the V."""
         logits_NW = torch.addmm(bias_W, states_ND, weight_WD.T)
-        parts = zip(logits_NW.split(ROWS), label_N.split(ROWS), strict=True)
-        whole_N, loss_N = (torch.cat(x) for x in zip(*(_losses(*part) for part in parts), strict=True))
-        ctx.save_for_backward(states_ND, weight_WD, label_N, whole_N, logits_NW)
+        parts = [_losses(*part) for part in _parts(logits_NW, label_N)]
+        log_sum_N, loss_N = (torch.cat(x) for x in zip(*parts, strict=True))
+        ctx.save_for_backward(states_ND, weight_WD, label_N, log_sum_N, logits_NW)
         ctx.entries = len(weight_VD)
         return loss_N
 
@@ -59,26 +60,33 @@ class _LowPrecision(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
         (gradient_N,) = gradients
-        states_ND, weight_WD, label_N, whole_N, logits_NW = ctx.saved_tensors
-        for part in zip(*(x.split(ROWS) for x in (logits_NW, label_N, whole_N, gradient_N)), strict=True):
+        states_ND, weight_WD, label_N, log_sum_N, logits_NW = ctx.saved_tensors
+        for part in _parts(logits_NW, label_N, log_sum_N, gradient_N):
             _replace_by_gradient(*part)
         by_weight = float32_product(logits_NW.T, states_ND)[: ctx.entries]
         by_bias = logits_NW.sum(0, dtype=torch.float32)[: ctx.entries]
         return logits_NW @ weight_WD, None, None, None, by_weight, by_bias
 
 
+def _parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yields parts of about equally many rows, at most ROWS, of each tensor."""
+    number = max(1, -(-len(tensors[0]) // ROWS))
+    yield from zip(*(x.chunk(number) for x in tensors), strict=True)
+
+
 @fused
 def _losses(logits_NW: Tensor, label_N: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the logarithm of each row's sum, and its loss, each float32 [N]."""
-    whole_N = logits_NW.float().logsumexp(1)
-    return whole_N, whole_N - logits_NW.gather(1, label_N[:, None])[:, 0].float()
+    log_sum_N = logits_NW.float().logsumexp(1)
+    return log_sum_N, log_sum_N - logits_NW.gather(1, label_N[:, None])[:, 0].float()
 
 
 @fused
-def _replace_by_gradient(logits_NW: Tensor, label_N: Tensor, whole_N: Tensor, gradient_N: Tensor) -> None:
+def _replace_by_gradient(logits_NW: Tensor, label_N: Tensor, log_sum_N: Tensor, gradient_N: Tensor) -> None:
+    """Writes the gradient of the logits over them, [N, W]."""
     is_label_NW = torch.arange(logits_NW.shape[1], device=logits_NW.device) == label_N[:, None]
-    share_NW = (logits_NW.float() - whole_N[:, None]).exp()
-    logits_NW.copy_((share_NW - is_label_NW.float()) * gradient_N[:, None])
+    probability_NW = (logits_NW.float() - log_sum_N[:, None]).exp()
+    logits_NW.copy_((probability_NW - is_label_NW.float()) * gradient_N[:, None])
 
 
 class _Blocked(torch.autograd.Function):

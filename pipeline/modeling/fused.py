@@ -4,16 +4,17 @@ import functools
 import logging
 import os
 import shutil
+import sysconfig
 from collections.abc import Callable
-from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 LOG = logging.getLogger(__name__)
 VARIANTS = 32
-"""Most compiled variants of a function: with or without gradients and dropout, by types."""
+"""Largest number of compiled variants of one function: gradients, dropout and types differ."""
 
 
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,42 +23,52 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     One compilation serves all sizes of the first dimension. Its dropout draws from the same generator as PyTorch's own,
     but not the same numbers.
     """
-
-    @functools.cache
-    def compiled_function() -> Callable[..., Any]:
-        return compiled(function)
+    on_gpu = functools.cache(lambda: compiled(function))
 
     @functools.wraps(function)
     def call(first: Tensor, *others: Any) -> Any:
-        return compiled_function()(first, *others) if compiles(first) else function(first, *others)
+        return on_gpu()(first, *others) if is_compiled(first) else function(first, *others)
 
     return call
 
 
-def compiles(x: Tensor) -> bool:
+def is_compiled(x: Tensor) -> bool:
     """Whether functions of `x` are compiled."""
     return x.is_cuda and has_compiler()
 
 
 @functools.cache
 def has_compiler() -> bool:
-    """Whether kernels can be compiled: by Triton, which needs a C compiler. Logs a line if not."""
-    c_compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
-    missing = [name for name, found in (("triton", find_spec("triton")), ("a C compiler", c_compiler)) if not found]
+    """Whether kernels can be compiled for the GPU. Logs a line if not.
+
+    Triton compiles them, for GPUs from Volta on. It needs a C compiler and Python's headers.
+    """
+    from torch.utils._triton import has_triton
+
+    needed = {
+        "Triton for this GPU": has_triton(),
+        "a C compiler": os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"),
+        "Python.h": Path(sysconfig.get_path("include"), "Python.h").exists(),
+    }
+    missing = [name for name, found in needed.items() if not found]
     if missing:
-        LOG.warning("without %s, training and encoding on a GPU are slower", " and ".join(missing))
+        LOG.warning("without %s, training and encoding on a GPU are slower", ", ".join(missing))
     return not missing
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the compiled function. The first dimension of its first argument, and of those as long, may vary."""
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
-    compiled_function = torch.compile(function)
+    """Returns the compiled function. The first dimension of its first argument, and of those as long, may vary.
+
+    More variants than VARIANTS are an error: without compilation dropout would draw other numbers, also between the two
+    passes of the gradient cache.
+    """
+    by_compiler = torch.compile(function, fullgraph=True, recompile_limit=VARIANTS)  # type: ignore[call-overload]
 
     def call(first: Tensor, *others: Any) -> Any:
         for x in (first, *others):
-            if isinstance(x, Tensor) and len(x) == len(first):
+            # A mark on a parameter would stay, and variants without it would not fit any more.
+            if isinstance(x, Tensor) and not isinstance(x, nn.Parameter) and len(x) == len(first):
                 torch._dynamo.maybe_mark_dynamic(x, 0)
-        return compiled_function(first, *others)
+        return by_compiler(first, *others)
 
     return call

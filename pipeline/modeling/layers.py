@@ -26,16 +26,21 @@ def linear(module: nn.Linear, x_RD: Tensor) -> Tensor:
 def linears(modules: tuple[nn.Linear, ...], x_RD: Tensor) -> tuple[Tensor, ...]:
     """Returns x, and each linear map of it, [R, E]; within `autocast` by one product.
 
-    Who also uses x for something else uses the returned one: then one operation sums both gradients.
+    A caller that uses x again must use the returned x: then one operation sums both gradients.
     """
-    dtype = autocast_type(x_RD.device.type)
-    if dtype is None:
+    product_type = autocast_type(x_RD.device.type)
+    if product_type is None:
         return x_RD, *(module(x_RD) for module in modules)
-    weights, biases = [module.weight for module in modules], [module.bias for module in modules]
+    return low_linears(modules, x_RD.to(product_type), bias=True)
+
+
+def low_linears(modules: tuple[nn.Linear, ...], x_RD: Tensor, bias: bool) -> tuple[Tensor, ...]:
+    """As `linears`, in x's low precision. `bias`: adds the biases."""
+    weights = [module.weight for module in modules]
+    biases = [module.bias for module in modules] if bias else []
     sizes = [module.out_features for module in modules]
-    result: tuple[Tensor, ...] = _Linears.apply(
-        x_RD.to(dtype), cast(weights, dtype), cast(biases, dtype), sizes, *weights, *biases
-    )
+    copies = cast(weights, x_RD.dtype), cast(biases, x_RD.dtype) if bias else None
+    result: tuple[Tensor, ...] = _Linears.apply(x_RD, *copies, sizes, *weights, *biases)
     return result
 
 
@@ -59,10 +64,19 @@ class _Linears(torch.autograd.Function):
         # Attention returns separate gradients of queries, keys and values: joining them would take longer.
         by_x, *of_maps = gradients
         x_RD, weight_ED = ctx.saved_tensors
+        own = False  # whether this function has allocated by_x
         for gradient, weight in zip(of_maps, weight_ED.split(ctx.sizes), strict=True):
-            by_x = torch.mm(gradient, weight) if by_x is None else torch.addmm(by_x, gradient, weight)
-        by_weights = [float32_product(gradient.T, x_RD) for gradient in of_maps]
-        by_biases = [gradient.sum(0, dtype=torch.float32) for gradient in of_maps] if ctx.has_bias else []
+            if gradient is None:
+                continue
+            if own:
+                by_x.addmm_(gradient, weight)
+            else:
+                by_x = torch.mm(gradient, weight) if by_x is None else torch.addmm(by_x, gradient, weight)
+            own = True
+        by_weights = [None if gradient is None else float32_product(gradient.T, x_RD) for gradient in of_maps]
+        by_biases = []
+        if ctx.has_bias:
+            by_biases = [None if gradient is None else gradient.sum(0, dtype=torch.float32) for gradient in of_maps]
         return by_x, None, None, None, *by_weights, *by_biases
 
 
@@ -78,15 +92,15 @@ def linear_and_norm(module: Any, x_RD: Tensor, residual_RD: Tensor, float32: boo
     `module`: a `BertSelfOutput` or `BertOutput`, or one of RoBERTa's.
     """
     dense, norm, dropout = module.dense, module.LayerNorm, module.dropout
-    dtype, bias_D = autocast_type(x_RD.device.type), None
-    if dtype is None:
+    product_type, bias_D = autocast_type(x_RD.device.type), None
+    if product_type is None:
         mapped_RD = dense(x_RD)
     else:  # the bias is added with what follows, so that its gradient is summed there
-        weights, bias_D = [dense.weight], dense.bias
-        _, mapped_RD = _Linears.apply(x_RD.to(dtype), cast(weights, dtype), None, [dense.out_features], *weights)
-    share = dropout.p if dropout.training else 0.0
-    dtype = torch.float32 if float32 else mapped_RD.dtype
-    return _add_norm(mapped_RD, residual_RD, bias_D, norm.weight, norm.bias, norm.eps, share, dtype)
+        _, mapped_RD = low_linears((dense,), x_RD.to(product_type), bias=False)
+        bias_D = dense.bias
+    probability = dropout.p if dropout.training else 0.0
+    result_type = torch.float32 if float32 else mapped_RD.dtype
+    return _add_norm(mapped_RD, residual_RD, bias_D, norm.weight, norm.bias, norm.eps, probability, result_type)
 
 
 @fused

@@ -28,7 +28,7 @@ def autocast(device: str) -> AbstractContextManager[Any]:
 
 
 def autocast_type(device: str) -> "torch.dtype | None":
-    """Returns the type of the `autocast` that is entered; None: none is, so products are float32."""
+    """Returns the type of the active `autocast`, or None."""
     import torch
 
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None

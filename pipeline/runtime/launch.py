@@ -31,6 +31,8 @@ peak grows with the batch. In encoding, each call needs the blocks of the previo
 at 12 x 768. (Huge pages for large blocks: faster on a fresh machine, a tenth slower once all its memory was in use.)"""
 CUDA_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """Variables that set PyTorch's allocator, the second with its name before version 2.9. The user's own value counts."""
+KERNELS = "TORCHINDUCTOR_CACHE_DIR"
+"""Variable that sets where compiled kernels are kept."""
 JOB = "job.json"
 """File in the checkpoints folder: the job that the other nodes of a training run."""
 TAIL = 60
@@ -150,6 +152,9 @@ def child_environment(device: str, threads: int, kept: int = TRAINING, alone: bo
     if device == "cuda" and not any(name in os.environ for name in CUDA_ALLOCATOR):
         # Chunks differ in size. Without it, a nearly full GPU's memory breaks into pieces that are too small.
         added[CUDA_ALLOCATOR[0]] = "expandable_segments:True"
+    if device == "cuda" and KERNELS not in os.environ:  # PyTorch's own choice is a temporary folder
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        added[KERNELS] = str(cache / "cocondenser" / "kernels")
     if device == "cpu":
         added["GLIBC_TUNABLES"] = ALLOCATOR.format(kept)
     if alone:

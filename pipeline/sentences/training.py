@@ -19,7 +19,7 @@ from torch import nn
 from pipeline.data.parquet import write_parquet
 from pipeline.finetune import examples
 from pipeline.finetune.encoders import Towers, encode_all
-from pipeline.finetune.step import Prepared, prepared_rows, update
+from pipeline.finetune.step import PreparedBatch, prepare_rows, update
 from pipeline.modeling.biencoder import check_fits, load_encoders
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.inputs import check_room
@@ -127,15 +127,15 @@ def train_sentences(
     if "dev" in description:
         validation = Validation(towers.trained, MEASURE[kind], lambda: value_of(measure_split("dev")[1], kind), folder)
 
-    def prepare(i: int) -> Prepared:
+    def prepare(i: int) -> PreparedBatch:
         epoch, place = divmod(i, epoch_steps)
         chosen_Q = examples.epoch_order(seed, epoch, len(rows))[edges[place] : edges[place + 1]]
         batch = rows.take(chosen_Q)
         ids = [row for name in TEXTS[kind] for row in sentences.rows(batch[name].to_pylist())]
         loss = loss_of(kind, batch, training.margin, towers.scorer, device)
-        return prepared_rows(towers, ids, 0, loss, machine_config, device)
+        return prepare_rows(towers, ids, 0, loss, machine_config, device)
 
-    def step(i: int, batch: Prepared) -> dict[str, Any]:
+    def step(i: int, batch: PreparedBatch) -> dict[str, Any]:
         return update(towers, batch, machine_config, (seed, i), device)
 
     steps = tune_config.epochs * epoch_steps
@@ -152,9 +152,8 @@ def train_sentences(
             machine_config.checkpoint_minutes,
             progress,
             device,
-            validate,
-            prepare,
-            epoch_steps,
+            before=validate,
+            prepare=prepare,
         )
     best_epoch = tune_config.epochs
     if validation and steps:

@@ -90,7 +90,7 @@ def train(
     device: str,
     before: "Callable[[int], None] | None" = None,
     prepare: "Callable[[int], Any] | None" = None,
-    epoch_steps: int | None = None,
+    ahead: bool = True,
 ) -> list[dict[str, float]]:
     """Trains `module` (already on `device`) for `steps` updates; resumes from the newest checkpoint if there is one.
 
@@ -101,8 +101,8 @@ def train(
     (padded rows, in addition to the tokens) a share, `operations` (pipeline/training/flops.py) the utilisation.
     Dropout's random state is a function of (seed, i, rank); a step may seed it more finely with `seed_dropout`.
     before(i) runs before update i, for example to validate: its time does not count as an update's.
-    prepare(i) returns the batch of update i (None: `step` gets None). On a GPU a thread prepares the next update
-    meanwhile, but none of the next epoch of `epoch_steps` updates: its batches may depend on the trained weights.
+    prepare(i) returns the batch of update i (None: `step` gets None). On a GPU a thread prepares it during the update
+    before, unless `ahead` is False: for batches that depend on the trained weights, or wait for other processes.
 
     An update without a finite loss and gradient is skipped and counted, on the device, so that the host need not
     wait. Raises `InputError` after BAD_UPDATES such updates in a row, or if all updates are skipped. Returns one row
@@ -136,7 +136,7 @@ def train(
     interval = CUDA_INTERVAL if device == "cuda" else 1
     peak = flops.peak(device)
     started_at = saved_at = read_at = time.monotonic()
-    prepared = prepared_ahead(prepare or (lambda i: None), range(first, steps), epoch_steps or steps, device)
+    batches = prepared(prepare, range(first, steps), ahead and device == "cuda")
     for i in range(first, steps):
         rate = learning_rate(optimiser, i, steps)
         for group in adam.param_groups:
@@ -147,7 +147,7 @@ def train(
             read_at += time.monotonic() - paused_at
         buffer.zero_()
         seed_dropout(seed, i, ranks.rank())
-        parts = step(i, next(prepared))
+        parts = step(i, next(batches))
         names = list(parts)
         figures[: len(names)] = together(list(parts.values()), device)
         ranks.sum_over_ranks(buffer)
@@ -162,6 +162,7 @@ def train(
         gradient.mul_((optimiser.clip_norm / (norm + 1e-6)).clamp(max=1.0))
         adam.found_inf = bad  # type: ignore[attr-defined]  # if this is 1, the fused kernel changes nothing
         adam.step()
+        torch.autograd.graph.increment_version(parameters)  # the fused kernel does not; cast copies depend on it
         pending.append(torch.cat([figures[: len(names)], norm[None], bad[None], bad_in_a_row[None]]))
 
         done = i + 1
@@ -194,12 +195,14 @@ def train(
     return history
 
 
-def prepared_ahead(prepare: "Callable[[int], Any]", updates: range, epoch_steps: int, device: str) -> Iterator[Any]:
-    """Yields prepare(i) of each update; on a GPU a thread prepares the next one of the same epoch."""
+def prepared(prepare: "Callable[[int], Any] | None", updates: range, ahead: bool) -> Iterator[Any]:
+    """Yields prepare(i) of each update; `ahead`: on a GPU, where a thread computes it during the update before."""
     from pipeline.modeling.passes import one_ahead
 
-    for _, numbers in itertools.groupby(updates, lambda i: i // epoch_steps):
-        with one_ahead(prepare, [*numbers], device) as batches:
+    if prepare is None:
+        yield from itertools.repeat(None)
+    else:
+        with one_ahead(prepare, updates, "cuda" if ahead else "cpu") as batches:
             yield from batches
 
 

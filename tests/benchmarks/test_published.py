@@ -100,7 +100,7 @@ def test_the_published_cross_encoder_gives_our_loss_and_gradients():
     ids = [rng.integers(5, 60, n) for n in rng.integers(10, 28, 6)]
     second_N = np.array([4, 4, 4, 6, 6, 6])
     machine, pairs = make_machine(token_budget=50), PairRows(ids, second_N)
-    batch = cross_training.prepared_pairs(model, pairs, (2, 3), cross_training.listwise, machine, "cpu")
+    batch = cross_training.prepare_pairs(model, pairs, (2, 3), cross_training.listwise, machine, "cpu")
     parts = cross_training.update(model, batch, machine, (0, 0), "cpu")
     ours = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()

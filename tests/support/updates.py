@@ -180,7 +180,7 @@ def finetuning_update(
         scores = Scores(np.append(key_S, NO_PAIR), np.append(score_S, np.float32("nan")))
     ids = rows(questions, 6, 16, vocabulary) + rows(questions * own, longest // 3, longest, vocabulary)
     of_vectors = loss_of(config, batch, scores, towers.scorer, device)
-    batch = finetuning.prepared_rows(towers, ids, questions, of_vectors, machine, device)
+    batch = finetuning.prepare_rows(towers, ids, questions, of_vectors, machine, device)
     return finetuning.update(towers, batch, machine, (1, 2), device)
 
 
@@ -191,7 +191,7 @@ def cross_encoder_update(
     pairs = rows(questions * own, longest // 3, longest, model.config.vocab_size)
     of_group = {"listwise": cross_training.listwise, "pointwise": cross_training.pointwise}[loss]
     paired = PairRows(pairs, np.full(len(pairs), 6))
-    batch = cross_training.prepared_pairs(model, paired, (questions, own), of_group, machine, device)
+    batch = cross_training.prepare_pairs(model, paired, (questions, own), of_group, machine, device)
     return cross_training.update(model, batch, machine, (1, 2), device)
 
 
@@ -204,7 +204,7 @@ def sentences_update(towers: Towers, kind: str, machine: Machine, device: str, e
     }
     ids = rows(len(TEXTS[kind]) * examples, 6, 40, towers.encoders[0].model.config.vocab_size)
     loss = kinds.loss_of(kind, pa.table(columns), 1.0, towers.scorer, device)
-    batch = finetuning.prepared_rows(towers, ids, 0, loss, machine, device)
+    batch = finetuning.prepare_rows(towers, ids, 0, loss, machine, device)
     return finetuning.update(towers, batch, machine, (1, 2), device)
 
 

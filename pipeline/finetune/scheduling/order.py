@@ -106,6 +106,10 @@ class Scheduled:
         if not ranks.from_first_rank(np.array([folder.is_dir()]) if ranks.rank() == 0 else None, 1)[0]:
             self._prepare(epoch, folder)
         if ranks.rank() == 0:
+            if self._device == "cuda":
+                import torch
+
+                torch.cuda.empty_cache()  # the process computes candidates on the same GPU
             self._process.close()
             self._batches = self._process.enter_context(process.scheduled(folder, job))
         self._epoch = epoch

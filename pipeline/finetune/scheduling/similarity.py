@@ -155,11 +155,10 @@ def sparse(rows: Rows, n: int, judged_E2: np.ndarray) -> SparseSimilarity:
 def nearest_neighbours(questions_ND: np.ndarray, passages_ND: np.ndarray, depth: int, device: str = "cpu") -> Rows:
     """Returns each question's `depth` passages of greatest inner product, then each passage's questions.
 
-    Own pairs are left out. `device`: "cuda" is hundreds of times faster than one core.
+    Own pairs are left out. On a GPU that has no memory left, the processor computes them.
     """
     best = _best if device == "cpu" else partial(best_by_torch, device=device)
-    by_question = best(questions_ND, passages_ND, depth)
-    by_passage = best(passages_ND, questions_ND, depth)
+    by_question, by_passage = best(questions_ND, passages_ND, depth), best(passages_ND, questions_ND, depth)
     return (
         np.concatenate([by_question[0], by_passage[1]]),
         np.concatenate([by_question[1], by_passage[0]]),
@@ -168,6 +167,7 @@ def nearest_neighbours(questions_ND: np.ndarray, passages_ND: np.ndarray, depth:
 
 
 def _best(from_ND: np.ndarray, to_ND: np.ndarray, depth: int) -> Rows:
+    """Returns rows of the `depth` greatest inner products of each vector; the own pair is left out."""
     import faiss
 
     faiss.cvar.distance_compute_blas_threshold = 1  # else small batches do not use BLAS and are seven times slower
@@ -186,11 +186,19 @@ def _best(from_ND: np.ndarray, to_ND: np.ndarray, depth: int) -> Rows:
 
 
 def best_by_torch(from_ND: np.ndarray, to_ND: np.ndarray, depth: int, device: str) -> Rows:
-    """Returns rows of the `depth` greatest inner products of each vector, the own pair left out, by products on the
-    device.
-    """
+    """As `_best`, on the device, or on the processor if the device has no memory left."""
     import torch
 
+    try:
+        return _best_on(from_ND, to_ND, depth, device)
+    except torch.OutOfMemoryError:
+        return _best(from_ND, to_ND, depth)
+
+
+def _best_on(from_ND: np.ndarray, to_ND: np.ndarray, depth: int, device: str) -> Rows:
+    import torch
+
+    torch.set_float32_matmul_precision("highest")
     n = len(from_ND)
     depth = min(depth, n - 1)
     on_device_ND, to_DN = torch.tensor(from_ND, device=device), torch.tensor(to_ND, device=device).T

@@ -64,7 +64,8 @@ def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk:
         every = in_classes(every, length_B, CLASS, device.type)
     of_groups = to_device(length_B, device.type).split([sequences for sequences, _ in every.groups])
     masks = [visible(length_n, width) for length_n, (_, width) in zip(of_groups, every.groups, strict=True)]
-    return rest_of_layer(layer, query_TD, keys_values(layer, context_TD), every, every, masks)
+    _, *key_value = keys_values(layer, context_TD)
+    return rest_of_layer(layer, query_TD, key_value, every, every, masks)
 
 
 def visible(length_n: Tensor, width: int) -> Tensor:

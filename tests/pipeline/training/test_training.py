@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 import small
 import torch
+import updates
 from machines import make_machine
 from pydantic import ValidationError
 
 from pipeline.errors import InputError
 from pipeline.modeling import precision
+from pipeline.modeling.cast_weights import cast
 from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.runtime.checkpoints import saved_state, saved_steps
 from pipeline.runtime.launch import launch, layout
 from pipeline.runtime.work import Machine, silent
 from pipeline.training import loss_scale
-from pipeline.training.loop import Optimiser, history_metrics, learning_rate, named_memory, prepared_ahead, speeds
+from pipeline.training.loop import Optimiser, history_metrics, learning_rate, named_memory, prepared, speeds, train
 from pipeline.training.loss_scale import LossScale
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -295,29 +297,43 @@ def test_the_share_of_the_peak_is_at_most_one(children, tmp_path, monkeypatch):
     assert max(shares) == 1.0
 
 
-def test_a_gpus_updates_are_prepared_one_ahead_but_not_across_epochs(monkeypatch):
-    """The batches of an epoch may depend on the weights at its start (Adaptive Batch Scheduling)."""
+def test_a_gpus_updates_are_prepared_one_ahead(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    begun = {i: threading.Event() for i in range(10)}
+    begun = {i: threading.Event() for i in range(1, 6)}
 
     def prepare(i):
         begun[i].set()
         return i
 
-    updates = prepared_ahead(prepare, range(1, 7), 3, "cuda")
-    for i in range(1, 7):
+    updates = prepared(prepare, range(1, 6), ahead=True)
+    for i in range(1, 6):
         assert next(updates) == i
-        if i % 3 < 2 and i < 6:
-            assert begun[i + 1].wait(60)
-        else:
-            assert not begun[i + 1].is_set()
+        assert begun[min(i + 1, 5)].wait(60)
+        assert not any(begun[later].is_set() for later in range(i + 2, 6))
     assert next(updates, None) is None
 
 
-def test_a_cpus_updates_are_prepared_when_their_turn_comes():
-    prepared = []
-    updates = prepared_ahead(lambda i: prepared.append(i) or i, range(4), 2, "cpu")
+def test_other_updates_are_prepared_when_their_turn_comes():
+    begun = []
+    updates = prepared(lambda i: begun.append(i) or i, range(4), ahead=False)
     for i in range(4):
         assert next(updates) == i
-        assert prepared == [*range(i + 1)]
+        assert begun == [*range(i + 1)]
+
+
+def test_the_weights_that_products_read_follow_the_optimiser(monkeypatch, tmp_path):
+    """The fused AdamW does not count its changes, by which the copies know that they are old."""
+    monkeypatch.setattr(precision, "low_precision", lambda device: torch.bfloat16)
+    torch.manual_seed(0)
+    module = updates.language_model("bert", {**updates.SMALL, "num_hidden_layers": 1}, 0.0, 0)
+    machine, layer = make_machine(token_budget=300), module["lm"].bert.encoder.layer[0].intermediate.dense
+    old = layer.weight.detach().clone()
+
+    def step(i, batch):
+        if i:
+            assert torch.equal(cast((layer.weight,), torch.bfloat16), layer.weight.detach().bfloat16())
+            assert not torch.equal(layer.weight, old)
+        return updates.pretraining_update(module, "mlm", machine, "cpu", 8, skip_from=0)
+
+    train(module, step, 3, Optimiser(**OPTIMISER), 1, tmp_path, 60, silent, "cpu")
