@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal
+
+from pipeline.runtime.work import DeviceName
 
 
 def gpus() -> list[int]:
@@ -29,14 +30,12 @@ def gpus() -> list[int]:
 
 
 @contextmanager
-def turn_on_gpus(
-    device: Literal["auto", "cpu", "cuda"], on_wait: Callable[[int], None], folder: Path | None = None
-) -> Iterator[None]:
-    """Holds this machine's visible GPUs, if any; calls `on_wait` with the index of one that another run holds."""
+def turn_on_gpus(device: DeviceName, on_wait: Callable[[int], None], folder: Path | None = None) -> Iterator[None]:
+    """Holds this machine's visible GPUs of NVIDIA; calls `on_wait` with the index of one that another run holds."""
     folder = folder or Path(tempfile.gettempdir())
     with ExitStack() as held:
         # In order of index, so that two runs cannot wait for each other.
-        for index in [] if device == "cpu" else gpus():
+        for index in gpus() if device in ("auto", "cuda") else []:
             held.enter_context(_lock(folder / f"cocondenser-gpu-{index}.lock", partial(on_wait, index)))
         yield
 

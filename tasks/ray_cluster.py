@@ -93,11 +93,18 @@ def resources(machine: Machine) -> tuple[str, int]:
 
     found = ray.cluster_resources()
     gpus, cores = int(found.get("GPU", 0)), int(found.get("CPU", 0))
+    check_device(machine)
     if machine.device == "cuda" and not gpus:
         raise InputError(f"machine.device: cuda, but the Ray cluster {machine.ray} has no GPU")
     if not cores:
         raise InputError(f"machine.ray: the Ray cluster {machine.ray} has no core to work with")
     return ("cuda", gpus) if gpus and machine.device != "cpu" else ("cpu", cores)
+
+
+def check_device(machine: Machine) -> None:
+    """Raises InputError if no part can use the device."""
+    if machine.device == "mps":
+        raise InputError("machine.device: mps, but parts on a Ray cluster use cuda or cpu")
 
 
 def check_address(address: str | None) -> None:
@@ -119,6 +126,7 @@ def check_address(address: str | None) -> None:
 
 def check_cluster(machine: Machine, store: Path, api: str | None, log: Callable[[str], None]) -> None:
     """Raises InputError if a machine of the cluster lacks the store, this code, or Prefect's server at `api`."""
+    check_device(machine)
     check_address(machine.ray)
     if machine.ray in (None, "local"):
         return

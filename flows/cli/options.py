@@ -45,7 +45,9 @@ StoreFolder = Annotated[
         help="Folder of the artifacts (default: the variable COCONDENSER_STORE, otherwise ./store).",
     ),
 ]
-Device = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Device (default: as the recipe says).")]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option(help="Device (default: as the recipe says).")
+]
 RunFiles = Annotated[
     list[Path],
     typer.Argument(

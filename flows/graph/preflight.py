@@ -11,11 +11,11 @@ from flows.graph.plan import plan
 from flows.graph.selection import up_to
 from pipeline.errors import InputError
 from pipeline.paths import absolute_path
-from pipeline.runtime.launch import gpus
+from pipeline.runtime.launch import check_processes, gpus, has_apple_silicon
 from pipeline.runtime.work import Machine
 from tasks.keys import sources_of
 from tasks.node import Node
-from tasks.ray_cluster import check_address
+from tasks.ray_cluster import check_address, check_device
 from tasks.stages import AT_START, STAGES
 from tasks.tracking import Tracking
 from tasks.tracking import missing as not_installed
@@ -46,17 +46,28 @@ def check(
     if lines:
         raise InputError(*dict.fromkeys(lines))
     early_checks.check(AT_START, {}, wanted)
-    if machine is not None and needs_gpu(store, dag, wanted, machine) and not gpus():
-        raise InputError("machine.device: cuda, but there is no CUDA device here; with auto the CPU is used")
+    if machine is not None and needs_gpu(store, dag, wanted, machine):
+        check_gpu(machine)
     if machine is not None and on_ray(store, dag, wanted, machine):
+        check_device(machine)
         check_address(machine.ray)
 
 
 def needs_gpu(store: Store, dag: list[Node], wanted: Iterable[Node], machine: Machine) -> bool:
-    """Whether a stage to be built needs a GPU of this machine."""
-    stages = [(node.name, STAGES[node.stage]) for node in wanted if machine.device == "cuda"]
+    """Whether a stage to be built needs a GPU of this machine. On a Mac `auto` is its GPU."""
+    needed = machine.device in ("cuda", "mps") or (machine.device == "auto" and has_apple_silicon())
+    stages = [(node.name, STAGES[node.stage]) for node in wanted if needed]
     here = [name for name, stage in stages if stage.gpu and not (machine.ray and stage.parts)]
     return any(not _held(store, dag, name) for name in here)
+
+
+def check_gpu(machine: Machine) -> None:
+    """Raises InputError if this machine lacks the GPU of `machine`, or if that cannot run the processes."""
+    if machine.device == "cuda" and not gpus():
+        raise InputError("machine.device: cuda, but there is no CUDA device here; with auto the CPU is used")
+    if machine.device == "mps" and not has_apple_silicon():
+        raise InputError("machine.device: mps, but this is no Mac with Apple silicon; with auto another device is used")
+    check_processes(machine)
 
 
 def on_ray(

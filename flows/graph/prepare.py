@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from artifacts.records import Ref
 from artifacts.store import Store
@@ -12,11 +12,11 @@ from flows.dag import nodes
 from flows.graph import preflight
 from flows.graph.selection import node_names, select, store_folder, upstream
 from flows.recipes.recipe import Recipe, resolve, with_settings
-from pipeline.runtime.work import Machine
+from pipeline.runtime.work import DeviceName, Machine
 from tasks.node import Node, Order
 from tasks.tracking import Tracking
 
-Device = Literal["auto", "cpu", "cuda"] | None
+Device = DeviceName | None
 """None: the recipe's."""
 AnyRecipe = TypeVar("AnyRecipe")
 

@@ -30,8 +30,9 @@ from pipeline.runtime.work import Job, Metrics, Progress, Work
 if TYPE_CHECKING:
     from pipeline.dense.exact_gpu import GpuVectors
 
-SHARD = {"cpu": 256, "cuda": 8192}
-"""Questions of a list file. Few on the CPU, so that all cores share them; a GPU is faster with many.
+SHARD = {"cpu": 256, "mps": 1024, "cuda": 8192}
+"""Questions of a list file. Few on the CPU, so that all cores share them; a GPU is faster with many. On MPS one process
+encodes them, and its threads search.
 Independent of the number of processes: questions encoded in other batches differ in their last bits."""
 COMPARED = 1000  # questions whose exact lists are computed too, if the index is approximate
 

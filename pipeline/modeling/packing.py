@@ -1,7 +1,7 @@
 """Sequences of unequal length packed without padding, and attention within each of them.
 
 Every linear map, norm and activation works on one token, so only attention needs to know where a sequence ends. CUDA's
-kernels accept sequences of any length; on the CPU sequences of equal length share a call.
+kernels accept sequences of any length; elsewhere sequences of equal length share a call.
 
 Shapes: B sequences of T tokens, R query rows, P those rows padded within groups of sequences, H heads, D dimensions.
 """
@@ -102,14 +102,16 @@ def lengths(every: Rows) -> np.ndarray:
 
 
 def to_device(array: np.ndarray, device: str) -> Tensor:
-    """Copies the array to an int64 tensor; the host does not wait for the copy."""
+    """Copies the array to an int64 tensor; on CUDA the host does not wait for the copy."""
     return upload(array.astype(np.int64, copy=False), device)
 
 
 def upload(array: np.ndarray, device: str) -> Tensor:
-    """Copies the array to a tensor of its type; the host does not wait for the copy."""
+    """Copies the array to a tensor of its type; on CUDA the host does not wait for the copy."""
     tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device == "cuda" else tensor
+    if device == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def attend(
@@ -141,16 +143,24 @@ def attend(
         if width == 0:  # these sequences have no query rows
             continue
         query, key, value = (x.unflatten(0, (sequences, -1)).unflatten(2, (heads, -1)) for x in (query, key, value))
-        context = F.scaled_dot_product_attention(
-            query.transpose(1, 2),
-            key.transpose(1, 2),
-            value.transpose(1, 2),
-            attn_mask=None if masks is None else masks[i],
-            dropout_p=dropout,
-        )
+        mask = None if masks is None else masks[i]
+        by_torch = dropout == 0.0 or query.device.type != "mps"
+        attention = F.scaled_dot_product_attention if by_torch else by_products
+        context = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, dropout)
         contexts.append(context.transpose(1, 2).flatten(0, 1).flatten(1))
     context_PD = torch.cat(contexts)
     return context_PD if queries.real_R is None else context_PD[queries.real_R]
+
+
+def by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """Returns what `scaled_dot_product_attention` should: its dropout on MPS is ignored, or an error.
+
+    It depends on the version of PyTorch, and on whether gradients are computed (PyTorch's pull request 184126).
+    """
+    scores = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return F.dropout(scores.softmax(-1), dropout) @ value
 
 
 def has_kernel(device: str) -> bool:

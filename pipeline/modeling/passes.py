@@ -1,6 +1,6 @@
 """Forward passes without gradients over many rows of unequal length.
 
-On a GPU neither side waits for the other: a thread packs the next chunk, and a chunk's results are read when the chunk
+On CUDA neither side waits for the other: a thread packs the next chunk, and a chunk's results are read when the chunk
 after it is at work.
 
 Shapes: N rows, B rows of a chunk.
@@ -53,7 +53,7 @@ def fill(
 
 @contextmanager
 def one_ahead(function: Callable[[Item], Result], items: Iterable[Item], device: str) -> Iterator[Iterator[Result]]:
-    """Yields function(item) of each item; on a GPU a thread computes the next one while the caller uses one."""
+    """Yields function(item) of each item; on CUDA a thread computes the next one while the caller uses one."""
     if device != "cuda":
         yield map(function, items)
         return
@@ -75,7 +75,7 @@ def _submitted(
 def to_host(result: Tensor) -> Callable[[], np.ndarray]:
     """Starts to copy a result to the host. Returns a function that waits for the copy and returns it."""
     if not result.is_cuda:
-        return result.numpy
+        return result.cpu().numpy
     copied = torch.empty(result.shape, dtype=result.dtype).pin_memory()
     copied.copy_(result, non_blocking=True)
     arrived = torch.cuda.Event()

@@ -1,6 +1,6 @@
 """The precision of all forward passes: training, encoding and scoring."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ AMPERE = (8, 0)
 
 
 def low_precision(device: str) -> "torch.dtype | None":
-    """Returns the type of products: bfloat16 on CUDA, float16 on GPUs before Ampere; None: float32, on a CPU."""
+    """Returns the type of products: bfloat16 on CUDA, float16 on GPUs before Ampere; None: float32, elsewhere."""
     import torch
 
     if device != "cuda":
@@ -24,6 +24,8 @@ def autocast(device: str) -> AbstractContextManager[Any]:
     import torch
 
     dtype = low_precision(device)
+    if device == "mps":
+        return nullcontext()
     return torch.autocast(device, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
 
 

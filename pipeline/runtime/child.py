@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from pkgutil import resolve_name
 
+from pipeline.errors import InputError
 from pipeline.runtime.processes import die_with_parent, log_to, python, quick_exit, report_errors, reporter
 
 
@@ -33,6 +34,14 @@ def set_precision(tf32: bool, device: str) -> None:
     torch.set_float32_matmul_precision("high" if tf32 and device == "cuda" else "highest")
 
 
+def check_device(device: str) -> None:
+    """Raises InputError if torch cannot use the GPU of this Mac, as in a virtual machine or on an old macOS."""
+    import torch
+
+    if device == "mps" and not torch.backends.mps.is_available():
+        raise InputError("machine.device: torch cannot use this machine's GPU by mps; set cpu")
+
+
 def main() -> None:
     die_with_parent()
     job = json.loads(sys.argv[1])
@@ -51,6 +60,7 @@ def main() -> None:
         from pipeline.runtime import ranks
 
         function = resolve_name(job["function"])
+        check_device(job["device"])
         set_precision(job["tf32"], job["device"])
         with ranks.process_group(job["device"]):
             result = function(progress=progress, device=job["device"], **job["arguments"])

@@ -9,8 +9,10 @@ the work.
 import contextlib
 import json
 import os
+import platform
 import signal
 import subprocess
+import sys
 import tempfile
 import uuid
 from collections.abc import Mapping
@@ -33,8 +35,12 @@ CUDA_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """Variables that set PyTorch's allocator, the second with its name before version 2.9. The user's own value counts."""
 KERNELS = "TORCHINDUCTOR_CACHE_DIR"
 """Variable that sets where compiled kernels are kept."""
+MPS_FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"
+"""If it is 1, the CPU computes what a Mac's GPU cannot. The user's own value counts."""
 JOB = "job.json"
 """File in the checkpoints folder: the job that the other nodes of a training run."""
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+"""Name of a machine's network interface to itself."""
 TAIL = 60
 """Lines of a failed child's stderr that its error shows."""
 RANK_FAILED = "failed (exitcode: {})"
@@ -115,20 +121,24 @@ def layout(machine: Machine, device: str, checkpoints: Path) -> tuple[int, int]:
     state = saved_state(checkpoints)
     if state and state["device"] == device == "cpu":
         return state["ranks"], state["threads"]
-    if device == "cuda":
-        ranks = number_or(machine.ranks, max(gpus(), 1))
+    if device != "cpu":
+        ranks = 1 if device == "mps" else number_or(machine.ranks, max(gpus(), 1))
         return ranks, number_or(machine.threads, max(cores() // ranks, 1))
     return number_or(machine.ranks, min(cores(), 8)), number_or(machine.threads, 1)
 
 
-def device_of(machine: Machine) -> Literal["cpu", "cuda"]:
-    """Returns the device of `machine`; `auto` is CUDA if this machine has a GPU."""
-    return "cuda" if machine.device == "cuda" or (machine.device == "auto" and gpus()) else "cpu"
+def device_of(machine: Machine) -> Literal["cpu", "cuda", "mps"]:
+    """Returns the device of `machine`; `auto` is CUDA if this machine has such a GPU, else MPS on Apple silicon."""
+    if machine.device != "auto":
+        return machine.device
+    if gpus():
+        return "cuda"
+    return "mps" if has_apple_silicon() else "cpu"
 
 
 def of_shards(machine: Machine) -> Machine:
     """Returns the machine for processes that build shards: on the CPU one, which forks; else one rank for each GPU."""
-    if device_of(machine) == "cuda":
+    if device_of(machine) != "cpu":
         return machine.model_copy(update={"ranks": "auto", "torchrun": []})
     return machine.model_copy(update={"ranks": 1, "threads": 1, "torchrun": []})
 
@@ -140,6 +150,21 @@ def gpus() -> int:
     import torch
 
     return torch.cuda.device_count()
+
+
+def has_apple_silicon() -> bool:
+    """Whether this is a Mac whose GPU torch can use, as far as can be seen without torch (child.py `check_device`)."""
+    return sys.platform == "darwin" and platform.machine() == "arm64"
+
+
+def check_processes(machine: Machine) -> None:
+    """Raises InputError if a training on a Mac's GPU shall have several processes."""
+    if device_of(machine) != "mps":
+        return
+    if machine.torchrun:
+        raise InputError("machine.torchrun: a training on several nodes uses cuda or cpu; set machine.device")
+    if number_or(machine.ranks, 1) > 1:
+        raise InputError(f"machine.ranks: {machine.ranks}, but a Mac's GPU has one process; set auto, or device: cpu")
 
 
 def child_environment(device: str, threads: int, kept: int = TRAINING, alone: bool = True) -> dict[str, str]:
@@ -155,11 +180,13 @@ def child_environment(device: str, threads: int, kept: int = TRAINING, alone: bo
     if device == "cuda" and KERNELS not in os.environ:  # PyTorch's own choice is a temporary folder
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         added[KERNELS] = str(cache / "cocondenser" / "kernels")
+    if device == "mps":
+        added[MPS_FALLBACK] = os.environ.get(MPS_FALLBACK, "1")
     if device == "cpu":
         added["GLIBC_TUNABLES"] = ALLOCATOR.format(kept)
     if alone:
         # Ranks of one machine connect through its loopback: no name service, no firewall.
-        added |= {"GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
+        added |= {"GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", LOOPBACK)}
     return {**environment(), **added}
 
 

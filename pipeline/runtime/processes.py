@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -134,6 +135,8 @@ def ending(code: int) -> str:
 
 def cores() -> int:
     """Returns the number of processor cores that this process may use."""
+    if not hasattr(os, "sched_getaffinity"):  # macOS
+        return os.cpu_count() or 1
     return len(os.sched_getaffinity(0))
 
 
@@ -168,13 +171,32 @@ def quick_exit() -> Callable[[int], None]:
 PR_SET_PDEATHSIG = 1
 
 
+HAS_PRCTL = sys.platform == "linux"
+SECONDS_BETWEEN_LOOKS = 1.0
+"""At the parent, on systems without prctl."""
+
+
 def signal_with_parent(number: int) -> None:
-    """Asks the kernel to send this process the signal when the thread that started it ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+    """Asks the kernel to send this process the signal when the thread that started it ends. Only Linux does."""
+    if HAS_PRCTL:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 def die_with_parent() -> None:
-    """Asks the kernel to kill this process with the thread that started it. PIPELINE_PARENT holds the parent's id."""
+    """Lets this process be killed with the thread that started it. PIPELINE_PARENT holds the parent's id.
+
+    The kernel does it. Without prctl (macOS) a thread of this process looks for its parent, until this process becomes
+    another program.
+    """
+    parent = int(os.environ["PIPELINE_PARENT"])
     signal_with_parent(signal.SIGKILL)
-    if os.getppid() != int(os.environ["PIPELINE_PARENT"]):  # the parent died before the request to the kernel
+    if os.getppid() != parent:  # the parent died before the request to the kernel
         os._exit(1)
+    if not HAS_PRCTL:
+        threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
+
+
+def _watch_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -12,33 +12,35 @@ from pipeline.config import Config, CountOrAuto
 from pipeline.runtime.spans import Span
 
 Metrics = dict[str, float | int | str | None]
+DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 
 
 class Machine(Config):
     """How to run, not what to compute: no field enters an artifact's key."""
 
-    device: Literal["auto", "cpu", "cuda"]
-    """`auto`: CUDA if there is a device."""
+    device: DeviceName
+    """`auto`: CUDA if there is a device, else MPS (the GPU of a Mac) on Apple silicon, else the CPU."""
     ranks: CountOrAuto
     """Processes of a training. `auto`: on CUDA one for each GPU, but no more than an update can feed
-    (pipeline/runtime/gpu_ranks.py); on CPU one single-threaded process per core, at most 8."""
+    (pipeline/runtime/gpu_ranks.py); on MPS one; on CPU one single-threaded process per core, at most 8."""
     torchrun: list[str]
     """torchrun's flags if a training runs on several nodes, such as --nnodes=2 and --rdzv-endpoint=HOST:PORT.
     `ranks` then counts those of each node, `cocondenser train-node` runs on the other nodes, and all nodes share
     one store."""
     threads: CountOrAuto
-    """Threads of each training process. `auto`: 1 on CPU (two OpenMP threads are very slow on a shared core)."""
+    """Threads of each training process. `auto`: 1 on CPU (two OpenMP threads are very slow on a shared core); next to a
+    GPU its share of the cores."""
     workers: CountOrAuto
     """Processes that encode, search, score and mine, and threads of Lucene. `auto`: one for each core (at most 8)."""
     token_budget: CountOrAuto
-    """Tokens in one forward pass. `auto`: 2,000 on a CPU, which fit its cache; on CUDA 65,536, or fewer if the free
-    memory of a GPU is smaller (pipeline/training/memory.py)."""
+    """Tokens in one forward pass. `auto`: 2,000 on a CPU, which fit its cache; 8,192 on MPS; on CUDA 65,536, or fewer
+    if the free memory of a GPU is smaller (pipeline/training/memory.py)."""
     gradient_cache_chunk: int | None = Field(ge=1)
     """Mean number of spans, questions or passages in a chunk, the unit of the gradient cache. A batch has at least one
     chunk for each rank, and its chunks have about equally many tokens. null: chunks by `token_budget`."""
     gradient_cache: Literal["auto", "always", "never"]
     """Gradient cache of coCondenser and fine-tuning: `auto` uses it if an update's graphs need too much memory. On CUDA
-    it decides once for a training, on a CPU for each update."""
+    it decides once for a training, on a CPU and on MPS for each update."""
     tf32: bool
     """TensorFloat-32 for the remaining float32 products on CUDA: faster, with 10 bits of mantissa."""
     ray: str | None

@@ -81,7 +81,7 @@ def data_sheet(name: str) -> float | None:
 
 
 def peak(device: str) -> float | None:
-    """Returns the peak operations per second of this rank's device; None for a GPU that is not in the table.
+    """Returns the peak operations per second of this rank's device; None on MPS and for GPUs that are not in the table.
 
     For a CPU it is the fastest of a few matrix products, on the number of threads that torch uses here.
     """
@@ -89,6 +89,8 @@ def peak(device: str) -> float | None:
 
     if device == "cuda":
         return data_sheet(torch.cuda.get_device_name())
+    if device == "mps":
+        return None
     return _measured_peak(torch.get_num_threads())
 
 

@@ -26,6 +26,8 @@ FIGURES = 16
 """Most loss parts that a step may return."""
 LIVE = ("padding", "operations")
 """Parts of a step that appear in its progress and not in its history."""
+OUT_OF_MEMORY = ("can't allocate memory", "MPS backend out of memory")
+"""Parts of the messages of errors that have no class of their own."""
 NO_LOSSES = ("step", "learning_rate", "tokens", "gradient_norm", "skipped")
 """Columns of a history that are not loss parts."""
 
@@ -72,7 +74,7 @@ def named_memory() -> Iterator[None]:
     try:
         yield
     except (torch.OutOfMemoryError, RuntimeError) as error:
-        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+        if not isinstance(error, torch.OutOfMemoryError) and not any(part in str(error) for part in OUT_OF_MEMORY):
             raise
         raise InputError(f"out of memory: {LESS_MEMORY} ({str(error).splitlines()[0]})") from error
 
@@ -104,8 +106,8 @@ def train(
     prepare(i) returns the batch of update i (None: `step` gets None). On a GPU a thread prepares it during the update
     before, unless `ahead` is False: for batches that depend on the trained weights, or wait for other processes.
 
-    An update without a finite loss and gradient is skipped and counted, on the device, so that the host need not
-    wait. Raises `InputError` after BAD_UPDATES such updates in a row, or if all updates are skipped. Returns one row
+    An update without a finite loss and gradient is skipped and counted, on CUDA by the device, so that the host need
+    not wait. Raises `InputError` after BAD_UPDATES such updates in a row, or if all updates are skipped. Returns a row
     per update: step, learning_rate, the loss parts, gradient_norm (before clipping), skipped (0 or 1).
     """
     import torch
@@ -160,8 +162,7 @@ def train(
         if scale is not None:
             scale.update(bad)
         gradient.mul_((optimiser.clip_norm / (norm + 1e-6)).clamp(max=1.0))
-        adam.found_inf = bad  # type: ignore[attr-defined]  # if this is 1, the fused kernel changes nothing
-        adam.step()
+        step_unless(bad, adam, device)
         torch.autograd.graph.increment_version(parameters)  # the fused kernel does not; cast copies depend on it
         pending.append(torch.cat([figures[: len(names)], norm[None], bad[None], bad_in_a_row[None]]))
 
@@ -231,6 +232,15 @@ def adamw(parameters: "Sequence[torch.nn.Parameter]", optimiser: Optimiser) -> "
     )
 
 
+def step_unless(bad: "torch.Tensor", adam: "torch.optim.AdamW", device: str) -> None:
+    """Changes the weights, unless `bad` is 1: then weights and moments stay as they are."""
+    if device != "mps":
+        adam.found_inf = bad  # type: ignore[attr-defined]  # if this is 1, the fused kernel changes nothing
+        adam.step()
+    elif not bad.item():  # MPS's kernel ignores it in some versions of PyTorch (pull request 186360)
+        adam.step()
+
+
 def speeds(tokens: float, padding: float, operations: float, seconds: float, peak: float | None) -> dict[str, float]:
     """Returns the speed of updates that took `seconds` together. `peak`: operations per second of all devices."""
     if not tokens:
@@ -289,14 +299,17 @@ def seed_dropout(*key: int) -> None:
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(seed)
 
 
 def together(parts: "Sequence[float | torch.Tensor]", device: str) -> "torch.Tensor":
-    """Returns numbers and one-element tensors as one float32 tensor; the host does not wait for the device."""
+    """Returns numbers and one-element tensors as one float32 tensor; on CUDA the host does not wait for the device."""
+    import numpy as np
     import torch
 
-    known = torch.tensor([0.0 if isinstance(x, torch.Tensor) else float(x) for x in parts])
-    if device == "cuda":
-        known = known.pin_memory().to(device, non_blocking=True)
+    from pipeline.modeling.packing import upload
+
+    known = upload(np.array([0.0 if isinstance(x, torch.Tensor) else x for x in parts], np.float32), device)
     pairs = zip(parts, known, strict=True)
     return torch.stack([part.detach().float() if isinstance(part, torch.Tensor) else number for part, number in pairs])

@@ -29,6 +29,8 @@ and what the allocator cannot use."""
 
 CPU_BUDGET = 2000
 """Tokens of a forward pass on a CPU. More do not fit its cache."""
+MPS_BUDGET = 8192
+"""Tokens of a forward pass on a Mac's GPU, whose memory is the host's. Not measured: four times a CPU's."""
 CUDA_BUDGET = 65_536
 """Most tokens of a forward pass on a GPU. From here on a larger pass is hardly faster."""
 STEP = 1024
@@ -39,6 +41,7 @@ MASKED = 0.15
 HEAD_LAYERS = 2
 """Layers of a Condenser head."""
 
+MEMORY = Path("/proc/meminfo")
 GROUP = Path("/sys/fs/cgroup")
 """Folder of a container's own memory limit."""
 
@@ -64,7 +67,7 @@ def resolve_auto(
 
     `module`: on the device, still without gradients and Adam's moments. `config`: of its backbone. `most_tokens`: no
     update has more, over all ranks; None if the loss compares no vectors, so that no update needs a gradient cache. On
-    a CPU `gradient_cache: auto` stays, and each update decides (`keeps`).
+    a CPU and on MPS `gradient_cache: auto` stays, and each update decides (`keeps`).
     """
     budget = training_budget(machine.token_budget, device, config, module)
     machine = machine.model_copy(update={"token_budget": budget})
@@ -88,8 +91,8 @@ def cache_line(keep: bool, tokens: int, need: int, usable: int) -> str:
 
 def training_budget(choice: CountOrAuto, device: str, config: Any, module: nn.Module) -> int:
     """Returns the tokens of a forward pass with gradients, equal on all ranks."""
-    if choice != "auto" or device == "cpu":
-        return number_or(choice, CPU_BUDGET)
+    if choice != "auto" or device != "cuda":
+        return number_or(choice, fixed_budget(device))
     usable = usable_bytes(module) - cast_bytes(config)
     return least_of_ranks(tokens_in(usable, chunk_bytes(config, has_dropout(module))))
 
@@ -99,10 +102,15 @@ def encoding_budget(choice: CountOrAuto, device: str, config: Any, float32: bool
 
     `float32`: the pass computes in float32 on a GPU too, which takes twice the bytes.
     """
-    if choice != "auto" or device == "cpu":
-        return number_or(choice, CPU_BUDGET)
+    if choice != "auto" or device != "cuda":
+        return number_or(choice, fixed_budget(device))
     usable = int(CUDA_SHARE * free_bytes(device)) - (0 if float32 else cast_bytes(config))
     return tokens_in(usable, pass_bytes(config) * (2 if float32 else 1))
+
+
+def fixed_budget(device: str) -> int:
+    """Returns the tokens of a forward pass on a device whose free memory does not decide."""
+    return MPS_BUDGET if device == "mps" else CPU_BUDGET
 
 
 def tokens_in(usable: int, per_token: int) -> int:
@@ -184,10 +192,16 @@ def bytes_per_token(config: Any, length: int) -> int:
 
 
 def free_bytes(device: str) -> int:
-    """Returns the bytes that this rank may use: its share among the ranks of the machine."""
+    """Returns the bytes that this rank may use: its share among the ranks of the machine.
+
+    On a system that does not report its free memory, half of all memory counts as free.
+    """
     if device == "cuda":
         return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    if not MEMORY.is_file():  # macOS
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return physical // 2 // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    fields = dict(line.split(":") for line in MEMORY.read_text().splitlines())
     free = int(fields["MemAvailable"].split()[0]) * 1024
     limit = GROUP / "memory.max"
     if limit.is_file() and limit.read_text().strip() != "max":

@@ -155,9 +155,9 @@ def sparse(rows: Rows, n: int, judged_E2: np.ndarray) -> SparseSimilarity:
 def nearest_neighbours(questions_ND: np.ndarray, passages_ND: np.ndarray, depth: int, device: str = "cpu") -> Rows:
     """Returns each question's `depth` passages of greatest inner product, then each passage's questions.
 
-    Own pairs are left out. On a GPU that has no memory left, the processor computes them.
+    Own pairs are left out. `device`: "cuda" is hundreds of times faster than one core; any other uses that core.
     """
-    best = _best if device == "cpu" else partial(best_by_torch, device=device)
+    best = partial(best_by_torch, device=device) if device == "cuda" else _best
     by_question, by_passage = best(questions_ND, passages_ND, depth), best(passages_ND, questions_ND, depth)
     return (
         np.concatenate([by_question[0], by_passage[1]]),

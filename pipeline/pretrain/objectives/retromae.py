@@ -60,7 +60,7 @@ def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk:
     query_TD = position_TD + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
     every, device = chunk.every, true_T.device
     length_B = lengths(every)
-    if device.type == "cuda":
+    if device.type != "cpu":
         every = in_classes(every, length_B, CLASS, device.type)
     of_groups = to_device(length_B, device.type).split([sequences for sequences, _ in every.groups])
     masks = [visible(length_n, width) for length_n, (_, width) in zip(of_groups, every.groups, strict=True)]
