@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from fake_cuda.cases import BUDGET, CASES, UPDATES
 from fake_cuda.device import missing
+from fake_cuda.mps_cases import MPS_CASES
 from transformers import BertConfig
 
 from pipeline.training.memory import graphs_bytes, kept_bytes
@@ -147,6 +148,17 @@ def test_logits_of_cross_encoders_are_float32(results, name):
 @pytest.mark.parametrize("name", [name for name in CASES if "projection" in name])
 def test_projected_vectors_are_float32(results, name):
     assert recorded(results, name)["products"] == {"projection": ["float32"]}
+
+
+@pytest.mark.parametrize("name", MPS_CASES)
+def test_a_macs_gpu_computes_float32_and_mixes_no_devices(results, name):
+    """MPS has no float64; its bfloat16 is not used."""
+    result = recorded(results, name)
+    assert result["kernels"] > 0
+    assert result["mixes"] == []
+    assert {*result["types"]} <= {"float32", "int64", "int32", "bool"}
+    assert not {kernel for kernel in result["names"] if "fused" in kernel} - {"_fused_adamw_"}
+    assert (result["seeded"] > 0) == ("encoding" not in name)
 
 
 def test_the_loop_reads_its_figures_every_20_updates(results):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.runtime.work import DeviceName
 from tasks import locks
 
 
@@ -42,10 +43,11 @@ def test_without_a_driver_no_lock_is_taken(tmp_path: Path, monkeypatch: pytest.M
         assert not list(tmp_path.iterdir())
 
 
-def test_cpu_takes_no_lock(two_gpus: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_another_device_takes_no_lock(two_gpus: None, tmp_path: Path, device: DeviceName) -> None:
     folder = tmp_path / "locks"
     folder.mkdir()
-    with locks.turn_on_gpus("cpu", print, folder):
+    with locks.turn_on_gpus(device, print, folder):
         assert not list(folder.iterdir())
 
 

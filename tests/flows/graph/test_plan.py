@@ -50,6 +50,21 @@ def test_a_missing_gpu_is_reported_before_anything_is_built(tmp_path: Path, monk
     preflight.check(store, dag, dag, machine)
 
 
+def test_a_macs_gpu_is_refused_elsewhere_for_several_processes_and_on_ray(tmp_path: Path, monkeypatch) -> None:
+    recipe = resolve("tiny", ["machine.device=mps", "machine.ranks=auto"])
+    dag, machine, store = nodes(recipe), recipe.machine, Store(tmp_path)
+    monkeypatch.setattr(preflight, "has_apple_silicon", lambda: False)
+    with pytest.raises(InputError, match=r"^machine\.device: mps, but this is no Mac with Apple silicon"):
+        preflight.check(store, dag, dag, machine)
+    preflight.check(store, dag, up_to(dag, "tokens"), machine)
+    monkeypatch.setattr(preflight, "has_apple_silicon", lambda: True)
+    preflight.check(store, dag, dag, machine)
+    with pytest.raises(InputError, match=r"^machine\.ranks: 2, but a Mac's GPU has one process"):
+        preflight.check(store, dag, dag, machine.model_copy(update={"ranks": 2}))
+    with pytest.raises(InputError, match=r"^machine\.device: mps, but parts on a Ray cluster use cuda or cpu"):
+        preflight.check(store, dag, dag, machine.model_copy(update={"ray": "local"}))
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     path = tmp_path / "lines.txt"

@@ -349,7 +349,7 @@ def test_the_last_set_wins_and_a_whole_section_may_be_set() -> None:
         ("conden.budget=3", r"--set conden\.budget=3: conden: unknown field \(did you mean condenser"),
         ("condenser.budget", "write stage.field=value"),
         ("=3", "write stage.field=value"),
-        ("machine.device=tpu", r"machine\.device: .*'auto', 'cpu' or 'cuda'"),
+        ("machine.device=tpu", r"machine\.device: .*'auto', 'cpu', 'cuda' or 'mps'"),
         ("condenser.optimiser.learning_rate=.nan", r"learning_rate: .*finite"),
         ("condenser.batch_blocks.x=3", r"--set condenser\.batch_blocks\.x=3: condenser\.batch_blocks: .*integer"),
         ("condenser.batch_blocks=[1: 2", r"--set condenser\.batch_blocks=\[1: 2: condenser\.batch_blocks: .*integer"),

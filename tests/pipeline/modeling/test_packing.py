@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from torch.nn.attention import varlen
 
 from pipeline.modeling import packing
-from pipeline.modeling.packing import attend, has_kernel, in_classes, lengths, packed_rows
+from pipeline.modeling.packing import attend, has_kernel, in_classes, lengths, packed_rows, to_device, upload
 
 LENGTHS = np.array([3, 5, 5, 5, 9])
 
@@ -49,6 +49,31 @@ def test_masks_hide_keys():
     x_TD = torch.randn(27, 8)
     masks = [torch.eye(length, dtype=torch.bool).expand(n, 1, -1, -1) for n, length in every.groups]
     torch.testing.assert_close(attend(x_TD, x_TD, x_TD, every, every, 2, 0.0, masks), x_TD)  # each sees itself
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_attention_by_products_is_that_of_torch(masked, dropout):
+    """Also its dropout: a CPU draws the same numbers in both."""
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 2, 4, 5, 8).requires_grad_().unbind()
+    mask = (torch.rand(2, 1, 5, 5) < 0.5) | torch.eye(5, dtype=torch.bool) if masked else None
+    upstream, results = torch.randn(2, 4, 5, 8), []
+    for attention in (F.scaled_dot_product_attention, packing.by_products):
+        torch.manual_seed(1)
+        context = attention(query, key, value, mask, dropout)
+        results.append((context, *torch.autograd.grad(context, (query, key, value), upstream)))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_arrays_are_copied_to_the_device(device):
+    """`meta` is a device without data."""
+    assert upload(np.arange(3, dtype=np.float32), device).device.type == device
+    assert to_device(np.arange(3, dtype=np.int32), device).device.type == device
+    every = packed_rows(LENGTHS, LENGTHS, None, device)
+    assert every.edges.device.type == device
 
 
 def test_groups_of_similar_lengths_give_the_same_attention():

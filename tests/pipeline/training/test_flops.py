@@ -79,6 +79,10 @@ def test_a_processor_has_a_peak():
     assert 1e8 < flops.peak("cpu") < 1e13
 
 
+def test_a_macs_gpu_has_no_known_peak():
+    assert flops.peak("mps") is None
+
+
 def test_the_cache_is_chosen_by_memory(model_and_batch, monkeypatch):
     lm, batch = model_and_batch
     many = batch._replace(chunks=batch.chunks * 2)
@@ -91,6 +95,12 @@ def test_the_cache_is_chosen_by_memory(model_and_batch, monkeypatch):
         assert not memory.keeps_graphs(lm, many, "always")
     monkeypatch.undo()
     assert memory.free_bytes("cpu") > 2**20
+
+
+def test_half_of_the_memory_is_free_where_the_system_does_not_report_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "MEMORY", tmp_path / "meminfo")
+    whole = memory.os.sysconf("SC_PHYS_PAGES") * memory.os.sysconf("SC_PAGE_SIZE")
+    assert memory.free_bytes("cpu") == whole // 2
 
 
 def test_files_in_memory_do_not_count_against_a_containers_limit(tmp_path, monkeypatch):

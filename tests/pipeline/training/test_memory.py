@@ -118,12 +118,15 @@ def test_ranks_agree_on_the_smallest_number(card, monkeypatch):
     assert memory.least_of_ranks(7) == 5
 
 
-def test_a_number_is_obeyed_and_a_cpu_has_its_own():
+@pytest.mark.parametrize(
+    ("choice", "device", "expected"),
+    [("auto", "cpu", 2000), ("auto", "mps", 8192), (77, "cpu", 77), (77, "mps", 77), (77, "cuda", 77)],
+)
+def test_a_number_is_obeyed_and_a_cpu_has_its_own(choice, device, expected):
     module = model(config())
-    for choice, device, expected in (("auto", "cpu", 2000), (77, "cpu", 77), (77, "cuda", 77)):
-        settled = memory.resolve_auto(make_machine(token_budget=choice), device, module["lm"].config, module)
-        assert settled.budget == expected
-        assert memory.encoding_budget(choice, device, module["lm"].config) == expected
+    settled = memory.resolve_auto(make_machine(token_budget=choice), device, module["lm"].config, module)
+    assert settled.budget == expected
+    assert memory.encoding_budget(choice, device, module["lm"].config) == expected
 
 
 def settled_cache(module: nn.Module, most_tokens: int, **fields: Any) -> str:
@@ -155,7 +158,7 @@ def test_one_chunk_never_needs_a_cache(card):
 
 def test_the_choice_is_left_to_updates_on_a_cpu_and_to_the_recipe():
     module = model(config())
-    for cache, device in (("auto", "cpu"), ("always", "cuda"), ("never", "cuda")):
+    for cache, device in (("auto", "cpu"), ("auto", "mps"), ("always", "cuda"), ("never", "cuda")):
         machine = make_machine(gradient_cache=cache)
         assert memory.resolve_auto(machine, device, module["lm"].config, module, 10**9).gradient_cache == cache
 

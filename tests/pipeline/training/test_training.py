@@ -20,7 +20,18 @@ from pipeline.runtime.checkpoints import saved_state, saved_steps
 from pipeline.runtime.launch import launch, layout
 from pipeline.runtime.work import Machine, silent
 from pipeline.training import loss_scale
-from pipeline.training.loop import Optimiser, history_metrics, learning_rate, named_memory, prepared, speeds, train
+from pipeline.training.loop import (
+    Optimiser,
+    adamw,
+    history_metrics,
+    learning_rate,
+    named_memory,
+    prepared,
+    seed_dropout,
+    speeds,
+    step_unless,
+    train,
+)
 from pipeline.training.loss_scale import LossScale
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -97,6 +108,35 @@ def test_a_gradient_that_overflows_is_skipped_although_the_loss_is_finite(childr
     assert math.isfinite(history[3]["loss"])
     assert math.isinf(history[3]["gradient_norm"])
     assert all(math.isfinite(x) for x in memoryview(weights).cast("f"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_a_bad_update_changes_neither_weights_nor_moments(device):
+    """MPS's kernel may ignore that an update is bad, so the host decides; here both ways run on a CPU."""
+    weight = torch.nn.Parameter(torch.ones(3, 2))
+    adam = adamw([weight], Optimiser(**OPTIMISER))
+    adam.param_groups[0]["lr"] = 0.1
+    weight.grad = torch.ones(3, 2)
+    step_unless(torch.tensor(0.0), adam, device)
+    assert (weight < 1).all()
+    state = {key: value.clone() for key, value in adam.state[weight].items()}
+    before = weight.detach().clone()
+    weight.grad.fill_(torch.nan)
+    step_unless(torch.tensor(1.0), adam, device)
+    assert torch.equal(weight, before)
+    assert all(torch.equal(adam.state[weight][key], value) for key, value in state.items())
+
+
+def test_dropout_is_seeded_on_a_macs_gpu_too(monkeypatch):
+    """The second pass of a gradient cache must drop the same numbers."""
+    seeds = []
+    monkeypatch.setattr(torch.mps, "manual_seed", seeds.append)
+    seed_dropout(1, 2)
+    assert seeds == []
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    for key in ((1, 2), (1, 3), (1, 2)):
+        seed_dropout(*key)
+    assert seeds[0] == seeds[2] == torch.initial_seed() != seeds[1]
 
 
 def test_a_summary_leaves_skipped_updates_out_of_the_mean():
@@ -262,7 +302,11 @@ def test_progress_reports_rates_and_the_remaining_time(children, tmp_path):
 
 @pytest.mark.parametrize(
     "error",
-    [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 17.9 GiB)."),
+    ],
 )
 def test_lack_of_memory_is_reported_with_the_fields_to_lower(error):
     message = r"^out of memory: lower machine\.token_budget, set machine\.gradient_cache_chunk, or"

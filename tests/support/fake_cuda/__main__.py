@@ -7,6 +7,7 @@ import json
 import sys
 import time
 import traceback
+from contextlib import nullcontext
 from typing import Any
 
 from fake_cuda import device
@@ -17,15 +18,17 @@ def main(wanted: list[str]) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from fake_cuda.cases import CASES
+    from fake_cuda.mps_cases import MPS_CASES
     from fake_cuda.recorder import fake_device
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    for name, case in CASES.items():
-        if any(word in name for word in wanted) or not wanted:
-            started = time.process_time()
-            with fake_device(mode):
-                result = outcome(case)
-            print(json.dumps({"case": name, "seconds": time.process_time() - started, **result}), flush=True)
+    for cases, chosen in ((CASES, nullcontext), (MPS_CASES, device.as_mps)):
+        for name, case in cases.items():
+            if any(word in name for word in wanted) or not wanted:
+                started = time.process_time()
+                with chosen(), fake_device(mode):
+                    result = outcome(case)
+                print(json.dumps({"case": name, "seconds": time.process_time() - started, **result}), flush=True)
 
 
 def outcome(case: Any) -> dict[str, Any]:
@@ -40,9 +43,11 @@ def outcome(case: Any) -> dict[str, Any]:
     return {
         **returned,
         "kernels": recorder.kernels.total(),
+        "names": sorted(recorder.kernels),
         "waits": [[*place, count] for place, count in recorder.waits.items()],
         "mixes": [[*place, count] for place, count in recorder.mixes.items()],
         "copies": recorder.copies,
+        "types": sorted(recorder.types),
         "products": {name: sorted(types) for name, types in recorder.products.items()},
         "peak": recorder.peak,
     }

@@ -1,7 +1,7 @@
 """Builds guard.cpp once for each version of torch, and loads it before torch.
 
-FakeTensorMode computes shapes, types and devices without data. For tensors on `cuda` it needs a device guard, which a
-CPU build of torch lacks: guard.cpp registers one.
+FakeTensorMode computes shapes, types and devices without data. For tensors on `cuda` and `mps` it needs device guards,
+which a CPU build of torch lacks: guard.cpp registers them.
 """
 
 import ctypes
@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,3 +70,18 @@ def load() -> None:
     libraries = torch_folder() / "lib"
     for path in (libraries / "libc10.so", libraries / "libtorch_cpu.so", library()):
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+
+
+@contextmanager
+def as_mps() -> Iterator[None]:
+    """Within the block the fake device is a Mac's GPU."""
+    import torch
+
+    use_mps = ctypes.CDLL(str(library())).use_mps
+    torch.backends.mps.is_available.cache_clear()
+    use_mps(True)
+    try:
+        yield
+    finally:
+        use_mps(False)
+        torch.backends.mps.is_available.cache_clear()

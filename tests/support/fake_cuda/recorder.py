@@ -70,6 +70,8 @@ class Recorder(TorchDispatchMode):
         """Operations on tensors of the host (but single numbers) and of the device together."""
         self.products: dict[str, set[str]] = {}
         """Name of a watched weight -> types of the operands of the products that read it."""
+        self.types: set[str] = set()
+        """Of all tensors that kernels read or write."""
         self.live = 0
         """Bytes of the device's tensors, each memory counted once."""
         self.peak = 0
@@ -104,14 +106,14 @@ class Recorder(TorchDispatchMode):
                 return func.decompose(*args, **kwargs)
         name = func.overloadpacket.__name__
         inputs = _tensors((args, kwargs))
-        on_device = [x for x in inputs if x.is_cuda]
+        on_device = [x for x in inputs if _is_on_device(x)]
         if name == "_local_scalar_dense" and on_device:
             self.waits[_place("reads a value")] += 1
             return 0.0 if on_device[0].dtype.is_floating_point else 0
         if name in READ_BY_HOST and on_device:
             self.waits[_place(f"{name} depends on values")] += 1
         out = func(*args, **kwargs)
-        outputs = [x for x in _tensors(out) if x.is_cuda]
+        outputs = [x for x in _tensors(out) if _is_on_device(x)]
         for x in outputs:
             self._count(x)
         if name in ("_to_copy", "copy_"):
@@ -153,7 +155,7 @@ class Recorder(TorchDispatchMode):
         """
         with self.paused():
             outputs = graph(*inputs)
-        read, written = ([x for x in _tensors(tree) if x.is_cuda] for tree in (inputs, outputs))
+        read, written = ([x for x in _tensors(tree) if _is_on_device(x)] for tree in (inputs, outputs))
         for x in written:
             self._count(x)
         of_rows = [x for x in read if x.ndim and len(x) == rows]
@@ -172,11 +174,12 @@ class Recorder(TorchDispatchMode):
 
     def _launch(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], outputs: list[Tensor]) -> None:
         self.kernels[name] += 1
+        self.types.update(str(x.dtype).removeprefix("torch.") for x in (*inputs, *outputs))
         self.launched(name, args, inputs, outputs)
 
     def _copied(self, source: Tensor, target: Tensor, non_blocking: bool) -> None:
         direction = f"{source.device.type} to {target.device.type}"
-        of_host = source if target.is_cuda else target
+        of_host = source if _is_on_device(target) else target
         if non_blocking and getattr(of_host, "pinned_by_fake", False):  # the host waits for other memory all the same
             self.copies[direction] += 1
         else:
@@ -226,6 +229,10 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _tensors(tree: Any) -> list[Tensor]:
     return [x for x in tree_leaves(tree) if isinstance(x, Tensor)]
+
+
+def _is_on_device(x: Tensor) -> bool:
+    return x.device.type != "cpu"
 
 
 def _memory(x: Tensor) -> int:
