@@ -29,6 +29,7 @@ def benchmark(out, *arguments):
     return json.loads(out.read_text()), done.stdout
 
 
+@pytest.mark.slow
 def test_the_results_have_figures_baselines_and_targets(tmp_path):
     parts = ["cocondenser_cached", "finetuning_untied", "encoding", "search", "kernels"]
     started = time.monotonic()
