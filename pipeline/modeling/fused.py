@@ -20,8 +20,7 @@ VARIANTS = 32
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the function; where its first argument is on a GPU it is compiled at its first call (`torch.compile`).
 
-    One compilation serves all sizes of the first dimension. Its dropout draws from the same generator as PyTorch's own,
-    but not the same numbers.
+    One compilation serves all sizes of the first dimension. The function must not draw random numbers.
     """
     on_gpu = functools.cache(lambda: compiled(function))
 
@@ -57,12 +56,8 @@ def has_compiler() -> bool:
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the compiled function. The first dimension of its first argument, and of those as long, may vary.
-
-    More variants than VARIANTS are an error: without compilation dropout would draw other numbers, also between the two
-    passes of the gradient cache.
-    """
-    by_compiler = torch.compile(function, fullgraph=True, recompile_limit=VARIANTS)  # type: ignore[call-overload]
+    """Returns the compiled function. The first dimension of its first argument, and of those as long, may vary."""
+    by_compiler = torch.compile(function, recompile_limit=VARIANTS)  # type: ignore[call-overload]
 
     def call(first: Tensor, *others: Any) -> Any:
         for x in (first, *others):

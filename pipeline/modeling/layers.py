@@ -94,13 +94,27 @@ def linear_and_norm(module: Any, x_RD: Tensor, residual_RD: Tensor, float32: boo
     dense, norm, dropout = module.dense, module.LayerNorm, module.dropout
     product_type, bias_D = autocast_type(x_RD.device.type), None
     if product_type is None:
-        mapped_RD = dense(x_RD)
+        mapped_RD, kept_RD = dropout(dense(x_RD)), None
     else:  # the bias is added with what follows, so that its gradient is summed there
         _, mapped_RD = low_linears((dense,), x_RD.to(product_type), bias=False)
-        bias_D = dense.bias
-    probability = dropout.p if dropout.training else 0.0
+        bias_D, kept_RD = dense.bias, kept(dropout, mapped_RD)
     result_type = torch.float32 if float32 else mapped_RD.dtype
-    return _add_norm(mapped_RD, residual_RD, bias_D, norm.weight, norm.bias, norm.eps, probability, result_type)
+    return _add_norm(mapped_RD, residual_RD, bias_D, kept_RD, dropout.p, norm.weight, norm.bias, norm.eps, result_type)
+
+
+def kept(dropout: nn.Dropout, x_RD: Tensor) -> Tensor | None:
+    """Returns which numbers the dropout keeps, bool [R, D]; None: all.
+
+    Compiled functions must not draw them: the same seed gives other numbers in a kernel that is fused in another way,
+    as in the two passes of the gradient cache (PyTorch 2.13; its issue 198333).
+    """
+    if not dropout.training or not dropout.p:
+        return None
+    return torch.empty_like(x_RD, dtype=torch.bool).bernoulli_(1 - dropout.p)
+
+
+def _dropped(x_RD: Tensor, kept_RD: Tensor | None, probability: float) -> Tensor:
+    return x_RD if kept_RD is None else x_RD * kept_RD * (1 / (1 - probability))
 
 
 @fused
@@ -108,15 +122,15 @@ def _add_norm(
     x_RD: Tensor,
     residual_RD: Tensor,
     x_bias_D: Tensor | None,
+    kept_RD: Tensor | None,
+    probability: float,
     weight_D: Tensor,
     bias_D: Tensor,
     epsilon: float,
-    dropout: float,
     dtype: torch.dtype,
 ) -> Tensor:
-    x_RD = x_RD if x_bias_D is None else x_RD + x_bias_D
-    x_RD = F.dropout(x_RD, dropout) if dropout else x_RD
-    summed_RD = x_RD.float() + residual_RD.float()
+    x_RD = x_RD.float() if x_bias_D is None else x_RD + x_bias_D
+    summed_RD = _dropped(x_RD, kept_RD, probability) + residual_RD.float()
     return F.layer_norm(summed_RD, weight_D.shape, weight_D, bias_D, epsilon).to(dtype)
 
 
@@ -136,19 +150,22 @@ def embeddings(module: Any, ids_R: Tensor, row_R: Tensor, type_R: Tensor | None)
     `module`: `BertEmbeddings` or `RobertaEmbeddings`. `row_R`: rows of the table of positions. `type_R` None: type 0.
     """
     tables = (module.word_embeddings, module.token_type_embeddings, module.position_embeddings)
-    norm, dropout = module.LayerNorm, module.dropout
-    return _embeddings(
+    norm, dropout, dtype = module.LayerNorm, module.dropout, autocast_type(ids_R.device.type)
+    shape_RD = norm.weight.expand(len(ids_R), -1)
+    embedded_RD: Tensor = _embeddings(
         ids_R,
         torch.zeros_like(ids_R) if type_R is None else type_R,
         row_R,
         *(table.weight for table in tables),
+        None if dtype is None else kept(dropout, shape_RD),
+        dropout.p,
         norm.weight,
         norm.bias,
         tuple(table.padding_idx for table in tables),
         norm.eps,
-        dropout.p if dropout.training else 0.0,
-        autocast_type(ids_R.device.type) or torch.float32,
+        dtype or torch.float32,
     )
+    return dropout(embedded_RD) if dtype is None else embedded_RD
 
 
 @fused
@@ -159,15 +176,16 @@ def _embeddings(
     word_VD: Tensor,
     type_KD: Tensor,
     position_LD: Tensor,
+    kept_RD: Tensor | None,
+    probability: float,
     weight_D: Tensor,
     bias_D: Tensor,
     padding: tuple[int | None, ...],
     epsilon: float,
-    dropout: float,
     dtype: torch.dtype,
 ) -> Tensor:
     lookups = zip((ids_R, type_R, row_R), (word_VD, type_KD, position_LD), padding, strict=True)
     words_RD, types_RD, positions_RD = (F.embedding(at, table, index) for at, table, index in lookups)
     summed_RD = words_RD + types_RD + positions_RD
     normed_RD = F.layer_norm(summed_RD, weight_D.shape, weight_D, bias_D, epsilon)
-    return (F.dropout(normed_RD, dropout) if dropout else normed_RD).to(dtype)
+    return _dropped(normed_RD, kept_RD, probability).to(dtype)

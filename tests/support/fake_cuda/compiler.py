@@ -1,7 +1,7 @@
 """What torch.compile does with a function on the fake device: AOTAutograd's graphs, each of them few kernels.
 
 Inductor fuses elementwise operations and sums of rows into one kernel. Sums over the rows of a chunk (gradients of
-weights) are another one, and the seed of dropout is one more.
+weights) are another one.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,8 @@ from functorch.compile import aot_function, make_boxed_func, min_cut_remateriali
 from torch import Tensor
 from torch._inductor.decomposition import select_decomp_table
 
-SEEDED = ("aten.rand", "aten.native_dropout")
-
-
-Ran = Callable[[Callable[..., Any], list[Any], int, int], Any]
-"""ran(graph, inputs, rows, seeds) runs a fused graph over so many rows, which draws so many seeds."""
+Ran = Callable[[Callable[..., Any], list[Any], int], Any]
+"""ran(graph, inputs, rows) runs a fused graph over so many rows."""
 
 
 def as_few_kernels(ran: Ran, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,10 +43,9 @@ def _trace(ran: Ran, function: Callable[..., Any], arguments: tuple[Any, ...]) -
 
     def kernels(place: int, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Callable[..., Any]:
         """`place`: of an input with a row for each row of the chunk."""
-        seeds = sum(str(node.target).startswith(SEEDED) for node in graph.graph.nodes)
 
         def run(*inputs: Any) -> Any:
-            return graph(*inputs) if tracing else ran(graph, [*inputs], len(inputs[place]), seeds)
+            return graph(*inputs) if tracing else ran(graph, [*inputs], len(inputs[place]))
 
         return make_boxed_func(run)
 

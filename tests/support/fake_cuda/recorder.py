@@ -147,11 +147,11 @@ class Recorder(TorchDispatchMode):
         yield
         self._paused = was
 
-    def record_fused(self, graph: Callable[..., Any], inputs: list[Any], rows: int, seeds: int) -> Any:
+    def record_fused(self, graph: Callable[..., Any], inputs: list[Any], rows: int) -> Any:
         """Runs a fused graph over so many rows.
 
-        Its sums over the rows are a kernel of their own, as are each table's gradient and each seed of dropout. In a
-        large chunk that kernel only adds partial sums (Inductor's mix-order reduction).
+        Its sums over the rows are a kernel of their own, as is each table's gradient. In a large chunk that kernel only
+        adds partial sums (Inductor's mix-order reduction).
         """
         with self.paused():
             outputs = graph(*inputs)
@@ -168,8 +168,6 @@ class Recorder(TorchDispatchMode):
             self._launch("fused sums", (), again, sums)
         for table in tables:
             self._launch("embedding_dense_backward", (), of_rows, [table])
-        for _ in range(seeds):
-            self._launch("seed", (), [], [])
         return outputs
 
     def _launch(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], outputs: list[Tensor]) -> None:
@@ -212,8 +210,8 @@ _active: list[Recorder] = []
 """Those that are entered, the innermost last."""
 
 
-def _fused(graph: Callable[..., Any], inputs: list[Any], rows: int, seeds: int) -> Any:
-    return _active[-1].record_fused(graph, inputs, rows, seeds) if _active else graph(*inputs)
+def _fused(graph: Callable[..., Any], inputs: list[Any], rows: int) -> Any:
+    return _active[-1].record_fused(graph, inputs, rows) if _active else graph(*inputs)
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
