@@ -101,7 +101,7 @@ def moved_bytes(name: str, inputs: list[Tensor], outputs: list[Tensor]) -> float
         return 2 * written
     if "index_put" in name:
         return 3 * size(inputs[-1]) + (0 if name.endswith("_") else 2 * size(inputs[0]))
-    if name in ("zero_", "fill_"):
+    if name in ("zero_", "fill_", "bernoulli_"):  # they only write
         return read
     if name == "_log_softmax":
         return 2 * read + written

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,10 @@ LATE = 1.5
 
 def run(shape: str, device: str, seconds: float, out: Path, only: Sequence[str] = ()) -> None:
     """Measures all parts, or those that `only` names; prints the table of the targets. SystemExit if a part failed."""
-    chosen = {name: part for name, part in parts(SIZES[shape], device).items() if not only or name in only}
+    all_parts = parts(SIZES[shape], device)
+    check_names(only, all_parts)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    chosen = {name: part for name, part in all_parts.items() if not only or name in only}
     results: dict[str, Any] = {"simulated": False, **machine(device), "shape": shape, "parts": {}}
     for name, figures in measured(chosen, STARTED + END * seconds):
         results["parts"][name] = figures
@@ -44,6 +47,12 @@ def run(shape: str, device: str, seconds: float, out: Path, only: Sequence[str] 
     print(targets.table(results["targets"], results["device"]))
     print(f"\n{targets.overview(results['parts'])}")
     end_if_failed(results["parts"])
+
+
+def check_names(only: Sequence[str], known: Iterable[str]) -> None:
+    """SystemExit if a name is not that of a part."""
+    if unknown := [name for name in only if name not in known]:
+        sys.exit(f"--only {unknown[0]}: no such part; there are {', '.join(known)}")
 
 
 def end_if_failed(parts: Mapping[str, Mapping[str, Any]]) -> None:

@@ -36,7 +36,7 @@ def simulate(shape: str, out: Path, only: Sequence[str] = ()) -> None:
     from benchmarks.gpu.compare import one_line
     from benchmarks.gpu.inputs import SIZES
     from benchmarks.gpu.roofline import ASSUMPTIONS, PEAK
-    from benchmarks.gpu.run import end_if_failed, machine, short, write
+    from benchmarks.gpu.run import check_names, end_if_failed, machine, short, write
 
     results: Simulated = {
         "simulated": True,
@@ -47,7 +47,10 @@ def simulate(shape: str, out: Path, only: Sequence[str] = ()) -> None:
         "assumptions": ASSUMPTIONS,
         "parts": {},
     }
-    for name, part in parts(SIZES[shape]).items():
+    all_parts = parts(SIZES[shape])
+    check_names(only, all_parts)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for name, part in all_parts.items():
         if only and name not in only:
             continue
         started = time.monotonic()

@@ -1,6 +1,7 @@
 """What the program should reach on an H100 with BERT base, and whether it does; tables of the figures."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 
@@ -66,13 +67,14 @@ def table(rows: list[dict[str, Any]], title: str) -> str:
     """Returns the rows as a Markdown table."""
     lines = [f"| {title} | value | floor | aim | |", "|---|---|---|---|---|"]
     for row in rows:
-        value = "" if row["value"] is None else number(row["value"])
-        lines.append(f"| {row['work']} | {value} | {number(row['floor'])} | {number(row['aim'])} | {row['result']} |")
+        written = partial(number, share=row["work"].endswith("MFU"))
+        value = "" if row["value"] is None else written(row["value"])
+        lines.append(f"| {row['work']} | {value} | {written(row['floor'])} | {written(row['aim'])} | {row['result']} |")
     return "\n".join(lines)
 
 
-def number(value: float) -> str:
-    return f"{100 * value:.1f} %" if value < 1 else f"{value:,.1f}".removesuffix(".0")
+def number(value: float, share: bool) -> str:
+    return f"{100 * value:.1f} %" if share else f"{value:,.1f}".removesuffix(".0")
 
 
 def overview(parts: Mapping[str, Any]) -> str:

@@ -27,8 +27,8 @@ def cast(parameters: Sequence[Tensor], dtype: torch.dtype, rows: int | None = No
 
     `rows`: length of the result's first dimension (None: of all parameters); further rows are `fill`. A copy is written
     again when PyTorch's count of a parameter's changes has risen; then all such copies are, in few kernels. A fused
-    optimiser does not count: `torch.autograd.graph.increment_version` must follow it. Parameters must not be created
-    in inference mode.
+    optimiser and changes of `.data` do not count: `torch.autograd.graph.increment_version` must follow them.
+    Parameters must not be created in inference mode.
     """
     device = parameters[0].device
     key = (dtype, device, rows, *map(id, parameters))

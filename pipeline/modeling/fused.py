@@ -20,7 +20,7 @@ VARIANTS = 32
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the function; where its first argument is on a GPU it is compiled at its first call (`torch.compile`).
 
-    One compilation serves all sizes of the first dimension. The function must not draw random numbers.
+    One compilation serves all sizes of the first dimension from 2 on. The function must not draw random numbers.
     """
     on_gpu = functools.cache(lambda: compiled(function))
 
@@ -38,7 +38,7 @@ def is_compiled(x: Tensor) -> bool:
 
 @functools.cache
 def has_compiler() -> bool:
-    """Whether kernels can be compiled for the GPU. Logs a line if not.
+    """Whether kernels can be compiled for the GPU; compiles one. Logs a line if not.
 
     Triton compiles them, for GPUs from Volta on. It needs a C compiler and Python's headers.
     """
@@ -52,7 +52,14 @@ def has_compiler() -> bool:
     missing = [name for name, found in needed.items() if not found]
     if missing:
         LOG.warning("without %s, training and encoding on a GPU are slower", ", ".join(missing))
-    return not missing
+        return False
+    try:
+        torch.compile(torch.neg)(torch.zeros(2, device="cuda"))
+    except Exception as error:  # whatever a broken compiler, or a folder that cannot be written, ends in
+        reason = str(error).splitlines()[0] if str(error) else ""
+        LOG.warning("kernels cannot be compiled, so a GPU is slower: %s: %s", type(error).__name__, reason)
+        return False
+    return True
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

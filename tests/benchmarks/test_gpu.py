@@ -180,6 +180,11 @@ def test_the_time_for_marco_grows_with_vectors_and_lists():
     assert by_vector_only == pytest.approx(2.0 * batches * searching.PASSAGES / BASE.searched)
 
 
+def test_an_unknown_part_is_one_line():
+    with pytest.raises(SystemExit, match="--only serch: no such part; there are encoding, search"):
+        runs.check_names(["serch"], {"encoding": 1, "search": 2})
+
+
 def test_a_failed_part_is_an_error():
     runs.end_if_failed({"encoding": {"status": "done"}, "search": {"status": "skipped"}})
     with pytest.raises(SystemExit, match="failed: condenser"):
