@@ -45,7 +45,7 @@ StoreFolder = Annotated[
         help="Folder of the artifacts (default: the variable COCONDENSER_STORE, otherwise ./store).",
     ),
 ]
-Device = Annotated[
+Device = Annotated[  # `DeviceName`, whose module takes long to import
     Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option(help="Device (default: as the recipe says).")
 ]
 RunFiles = Annotated[

@@ -18,7 +18,7 @@ from pipeline.cross_encoder.lengths import write_lengths
 from pipeline.cross_encoder.pairs import CrossEncoder, PairRows, logits, pack_pairs, pair_rows, read_pair_form
 from pipeline.finetune import examples
 from pipeline.finetune.pools import load_pools
-from pipeline.finetune.step import Piece, PreparedBatch, prepare_pieces, update_module
+from pipeline.finetune.step import Piece, PreparedBatch, prepare_batch, update_module
 from pipeline.modeling.checkpoint import load_classifier, new_classifier, save_classifier
 from pipeline.runtime.ranks import rank
 from pipeline.runtime.work import Machine, Metrics, Progress
@@ -99,7 +99,7 @@ def prepare_pairs(
     """
     length_P = np.array([len(row) for row in rows.ids])
     pack = partial(pack_pairs, model, rows, device=device)
-    return prepare_pieces(length_P, 0, True, machine, pack, lambda logit_P1: of_group(logit_P1.view(shape)))
+    return prepare_batch(length_P, 0, True, machine, pack, lambda logit_P1: of_group(logit_P1.view(shape)))
 
 
 def update(

@@ -57,7 +57,7 @@ class PreparedBatch(NamedTuple):
         return sum(packed.every.size for packed in self.packed.values())
 
 
-def prepare_pieces(
+def prepare_batch(
     length_R: np.ndarray,
     questions: int,
     tied: bool,
@@ -72,9 +72,9 @@ def prepare_pieces(
 
 
 def prepare_rows(towers: Towers, ids: Ids, questions: int, loss: Loss, machine: Machine, device: str) -> PreparedBatch:
-    """As `prepare_pieces`, for the rows `ids` of a bi-encoder."""
+    """As `prepare_batch`, for the rows `ids` of a bi-encoder."""
     length_R = np.array([len(row) for row in ids])
-    return prepare_pieces(length_R, questions, towers.tied, machine, partial(pack_rows, ids, device=device), loss)
+    return prepare_batch(length_R, questions, towers.tied, machine, partial(pack_rows, ids, device=device), loss)
 
 
 def rank_pieces(length_R: np.ndarray, questions: int, tied: bool, chunk: int | None, budget: int) -> list[Piece]:

@@ -84,7 +84,7 @@ def apply(layer: Any, hidden_TD: Tensor, wanted: Rows, every: Rows, float32: boo
         own = layer.attention.self
         # The order of the maps is that in which gradients are summed: another one changes last digits.
         hidden_TD, *key_value, query_TD = linears((own.key, own.value, own.query), hidden_TD)
-        return after_projections(layer, hidden_TD, query_TD, key_value, wanted, every, float32=float32)
+        return rest_of_layer(layer, hidden_TD, key_value, wanted, every, float32=float32, projected_RD=query_TD)
     wanted_RD = hidden_TD[wanted.at_R]  # before the maps, for the order in which gradients are summed
     _, *key_value = keys_values(layer, hidden_TD)
     return rest_of_layer(layer, wanted_RD, key_value, wanted, every, float32=float32)
@@ -103,28 +103,19 @@ def rest_of_layer(
     every: Rows,
     masks: Sequence[Tensor] | None = None,
     float32: bool = False,
+    projected_RD: Tensor | None = None,
 ) -> Tensor:
-    """Returns a layer's output for computed keys and values, [R, D]; queries and residual come from `query_RD`."""
-    query_RD, projected_RD = linears((layer.attention.self.query,), query_RD)
-    return after_projections(layer, query_RD, projected_RD, keys_and_values, wanted, every, masks, float32)
+    """Returns a layer's output for computed keys and values, [R, D]; queries and residual come from `query_RD`.
 
-
-def after_projections(
-    layer: Any,
-    residual_RD: Tensor,
-    query_RD: Tensor,
-    keys_and_values: Sequence[Tensor],
-    wanted: Rows,
-    every: Rows,
-    masks: Sequence[Tensor] | None = None,
-    float32: bool = False,
-) -> Tensor:
-    """Returns a layer's output for computed queries, keys and values, [R, D]."""
+    `projected_RD`: the queries, if they are computed too.
+    """
     own, inner = layer.attention.self, layer.intermediate
+    if projected_RD is None:
+        query_RD, projected_RD = linears((own.query,), query_RD)
     dropout = own.dropout.p if own.training else 0.0
     key_TD, value_TD = keys_and_values
-    context_RD = attend(query_RD, key_TD, value_TD, wanted, every, own.num_attention_heads, dropout, masks)
-    attended_RD = linear_and_norm(layer.attention.output, context_RD, residual_RD)
+    context_RD = attend(projected_RD, key_TD, value_TD, wanted, every, own.num_attention_heads, dropout, masks)
+    attended_RD = linear_and_norm(layer.attention.output, context_RD, query_RD)
     attended_RD, inner_RI = linears((inner.dense,), attended_RD)
     return linear_and_norm(layer.output, inner.intermediate_act_fn(inner_RI), attended_RD, float32)
 

@@ -64,15 +64,11 @@ class _Linears(torch.autograd.Function):
         # Attention returns separate gradients of queries, keys and values: joining them would take longer.
         by_x, *of_maps = gradients
         x_RD, weight_ED = ctx.saved_tensors
-        own = False  # whether this function has allocated by_x
-        for gradient, weight in zip(of_maps, weight_ED.split(ctx.sizes), strict=True):
-            if gradient is None:
-                continue
-            if own:
-                by_x.addmm_(gradient, weight)
-            else:
-                by_x = torch.mm(gradient, weight) if by_x is None else torch.addmm(by_x, gradient, weight)
-            own = True
+        pairs = [x for x in zip(of_maps, weight_ED.split(ctx.sizes), strict=True) if x[0] is not None]
+        if pairs:
+            by_x = torch.mm(*pairs[0]) if by_x is None else torch.addmm(by_x, *pairs[0])
+        for pair in pairs[1:]:
+            by_x.addmm_(*pair)
         by_weights = [None if gradient is None else float32_product(gradient.T, x_RD) for gradient in of_maps]
         by_biases = []
         if ctx.has_bias:
@@ -94,15 +90,15 @@ def linear_and_norm(module: Any, x_RD: Tensor, residual_RD: Tensor, float32: boo
     dense, norm, dropout = module.dense, module.LayerNorm, module.dropout
     product_type, bias_D = autocast_type(x_RD.device.type), None
     if product_type is None:
-        mapped_RD, kept_RD = dropout(dense(x_RD)), None
+        mapped_RD, mask_RD = dropout(dense(x_RD)), None
     else:  # the bias is added with what follows, so that its gradient is summed there
         _, mapped_RD = low_linears((dense,), x_RD.to(product_type), bias=False)
-        bias_D, kept_RD = dense.bias, kept(dropout, mapped_RD)
+        bias_D, mask_RD = dense.bias, dropout_mask(dropout, mapped_RD)
     result_type = torch.float32 if float32 else mapped_RD.dtype
-    return _add_norm(mapped_RD, residual_RD, bias_D, kept_RD, dropout.p, norm.weight, norm.bias, norm.eps, result_type)
+    return _add_norm(mapped_RD, residual_RD, bias_D, mask_RD, dropout.p, norm.weight, norm.bias, norm.eps, result_type)
 
 
-def kept(dropout: nn.Dropout, x_RD: Tensor) -> Tensor | None:
+def dropout_mask(dropout: nn.Dropout, x_RD: Tensor) -> Tensor | None:
     """Returns which numbers the dropout keeps, bool [R, D]; None: all.
 
     Compiled functions must not draw them: the same seed gives other numbers in a kernel that is fused in another way,
@@ -113,8 +109,8 @@ def kept(dropout: nn.Dropout, x_RD: Tensor) -> Tensor | None:
     return torch.empty_like(x_RD, dtype=torch.bool).bernoulli_(1 - dropout.p)
 
 
-def _dropped(x_RD: Tensor, kept_RD: Tensor | None, probability: float) -> Tensor:
-    return x_RD if kept_RD is None else x_RD * kept_RD * (1 / (1 - probability))
+def _dropped(x_RD: Tensor, mask_RD: Tensor | None, probability: float) -> Tensor:
+    return x_RD if mask_RD is None else x_RD * mask_RD * (1 / (1 - probability))
 
 
 @fused
@@ -122,7 +118,7 @@ def _add_norm(
     x_RD: Tensor,
     residual_RD: Tensor,
     x_bias_D: Tensor | None,
-    kept_RD: Tensor | None,
+    mask_RD: Tensor | None,
     probability: float,
     weight_D: Tensor,
     bias_D: Tensor,
@@ -130,7 +126,7 @@ def _add_norm(
     dtype: torch.dtype,
 ) -> Tensor:
     x_RD = x_RD.float() if x_bias_D is None else x_RD + x_bias_D
-    summed_RD = _dropped(x_RD, kept_RD, probability) + residual_RD.float()
+    summed_RD = _dropped(x_RD, mask_RD, probability) + residual_RD.float()
     return F.layer_norm(summed_RD, weight_D.shape, weight_D, bias_D, epsilon).to(dtype)
 
 
@@ -157,7 +153,7 @@ def embeddings(module: Any, ids_R: Tensor, row_R: Tensor, type_R: Tensor | None)
         torch.zeros_like(ids_R) if type_R is None else type_R,
         row_R,
         *(table.weight for table in tables),
-        None if dtype is None else kept(dropout, shape_RD),
+        None if dtype is None else dropout_mask(dropout, shape_RD),
         dropout.p,
         norm.weight,
         norm.bias,
@@ -176,7 +172,7 @@ def _embeddings(
     word_VD: Tensor,
     type_KD: Tensor,
     position_LD: Tensor,
-    kept_RD: Tensor | None,
+    mask_RD: Tensor | None,
     probability: float,
     weight_D: Tensor,
     bias_D: Tensor,
@@ -188,4 +184,4 @@ def _embeddings(
     words_RD, types_RD, positions_RD = (F.embedding(at, table, index) for at, table, index in lookups)
     summed_RD = words_RD + types_RD + positions_RD
     normed_RD = F.layer_norm(summed_RD, weight_D.shape, weight_D, bias_D, epsilon)
-    return _dropped(normed_RD, kept_RD, probability).to(dtype)
+    return _dropped(normed_RD, mask_RD, probability).to(dtype)

@@ -138,7 +138,7 @@ def train(
     interval = CUDA_INTERVAL if device == "cuda" else 1
     peak = flops.peak(device)
     started_at = saved_at = read_at = time.monotonic()
-    batches = prepared(prepare, range(first, steps), ahead and device == "cuda")
+    batches = prepared_batches(prepare, range(first, steps), device if ahead else "cpu")
     for i in range(first, steps):
         rate = learning_rate(optimiser, i, steps)
         for group in adam.param_groups:
@@ -196,14 +196,14 @@ def train(
     return history
 
 
-def prepared(prepare: "Callable[[int], Any] | None", updates: range, ahead: bool) -> Iterator[Any]:
-    """Yields prepare(i) of each update; `ahead`: on a GPU, where a thread computes it during the update before."""
+def prepared_batches(prepare: "Callable[[int], Any] | None", updates: range, device: str) -> Iterator[Any]:
+    """Yields prepare(i) of each update; on CUDA a thread computes it during the update before."""
     from pipeline.modeling.passes import one_ahead
 
     if prepare is None:
         yield from itertools.repeat(None)
     else:
-        with one_ahead(prepare, updates, "cuda" if ahead else "cpu") as batches:
+        with one_ahead(prepare, updates, device) as batches:
             yield from batches
 
 

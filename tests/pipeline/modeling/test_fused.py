@@ -22,8 +22,8 @@ def arguments(rows, device="cpu"):
     generator = torch.Generator().manual_seed(rows)
     x_RD, residual_RD = (torch.randn(rows, 16, generator=generator).bfloat16() for _ in range(2))
     x_bias_D, weight_D, bias_D = (torch.randn(16, generator=generator) for _ in range(3))
-    kept_RD = torch.rand(rows, 16, generator=generator) > 0.3
-    *tensors, weight_D, bias_D = (x.to(device) for x in (x_RD, residual_RD, x_bias_D, kept_RD, weight_D, bias_D))
+    mask_RD = torch.rand(rows, 16, generator=generator) > 0.3
+    *tensors, weight_D, bias_D = (x.to(device) for x in (x_RD, residual_RD, x_bias_D, mask_RD, weight_D, bias_D))
     return *tensors, 0.3, weight_D, bias_D, 1e-5, torch.float32
 
 

@@ -26,7 +26,7 @@ from pipeline.training.loop import (
     history_metrics,
     learning_rate,
     named_memory,
-    prepared,
+    prepared_batches,
     seed_dropout,
     speeds,
     step_unless,
@@ -350,7 +350,7 @@ def test_a_gpus_updates_are_prepared_one_ahead(monkeypatch):
         begun[i].set()
         return i
 
-    updates = prepared(prepare, range(1, 6), ahead=True)
+    updates = prepared_batches(prepare, range(1, 6), "cuda")
     for i in range(1, 6):
         assert next(updates) == i
         assert begun[min(i + 1, 5)].wait(60)
@@ -360,7 +360,7 @@ def test_a_gpus_updates_are_prepared_one_ahead(monkeypatch):
 
 def test_other_updates_are_prepared_when_their_turn_comes():
     begun = []
-    updates = prepared(lambda i: begun.append(i) or i, range(4), ahead=False)
+    updates = prepared_batches(lambda i: begun.append(i) or i, range(4), "cpu")
     for i in range(4):
         assert next(updates) == i
         assert begun == [*range(i + 1)]
