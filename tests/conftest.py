@@ -60,6 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file's tests share what they build, so one process runs them all.
 
     Files whose quick tests start Prefect's servers share a process too: two of them starting side by side lose one.
+    Files may name a group that they share, by pytest's marker `xdist_group`.
     """
     servers = {
         item.path
@@ -70,7 +71,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         together = item.path in servers and not item.get_closest_marker("slow")
         own = item.path.relative_to(Path(__file__).parents[1]).with_suffix("").as_posix()
-        item.add_marker(pytest.mark.xdist_group("servers" if together else own))
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("servers" if together else own))
 
 
 @pytest.fixture(scope="session")

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clusters import OPEN, children, head, raylets
+from clusters import OPEN, children, head, nobody_works, raylets, wait_until_gone
 from killing import ROOT, command, finished, run
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.xdist_group("ray")]
 
 UNTIL = ["--until", "mine"]
 AGAIN = [word for stage in ("encode", "search", "mine") for word in ("--refresh", stage)]
@@ -121,10 +121,8 @@ def test_an_interrupted_local_cluster_leaves_only_shards(
     out, stderr = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
     assert stderr.endswith("interrupted; the same command resumes from the last checkpoint\n")
-    end = time.monotonic() + 15
-    while raylets() - before or children():
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    wait_until_gone(lambda: raylets() - before)
+    nobody_works()
     results, _ = finished(run([*on_ray(address), *SMALL], environment_of_ray, store))
     assert digests(results) == expected
     assert "Cached" in parts(environment_of_ray, "encode-stage1")

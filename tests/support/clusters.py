@@ -1,11 +1,14 @@
-"""A Ray cluster of this machine's own, and who works on it. Used by several test files."""
+"""A Ray cluster of this machine's own, and who works on it.
+
+Several test files use it. They share a group of pytest-xdist: each looks at all of Ray's processes on this machine.
+"""
 
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,15 +55,19 @@ def children() -> list[psutil.Process]:
 
 def nobody_works() -> None:
     """Waits for the end of `children`: cancelled ones die with their worker, which the driver does not wait for."""
+    wait_until_gone(children)
+
+
+def raylets() -> set[psutil.Process]:
+    """All of Ray that runs on this machine."""
+    return {one for one in psutil.process_iter(["name"]) if one.info["name"] in ("raylet", "gcs_server")}
+
+
+def wait_until_gone(find: Callable[[], Collection[psutil.Process]]) -> None:
     end = time.monotonic() + END_SECONDS
-    while left := children():
+    while left := find():
         assert time.monotonic() < end, left
         time.sleep(0.2)
-
-
-def raylets() -> set[int]:
-    """All of Ray that runs on this machine."""
-    return {one.pid for one in psutil.process_iter(["name"]) if one.info["name"] in ("raylet", "gcs_server")}
 
 
 def _running(word: str) -> Iterator[psutil.Process]:

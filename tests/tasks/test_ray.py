@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 import psutil
 import pytest
-from clusters import OPEN, children, head, nobody_works, raylets
+from clusters import OPEN, children, head, nobody_works, raylets, wait_until_gone
 from machines import make_machine
 from prefect import flow, task
 from prefect.client.orchestration import get_client
@@ -25,7 +25,10 @@ from pipeline.runtime.work import Job, Machine, silent
 from tasks import ray_cluster
 from tasks.ray_shards import spread
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("harness"), pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.slow, pytest.mark.usefixtures("harness"), pytest.mark.timeout(900)),
+    pytest.mark.xdist_group("ray"),
+]
 
 SUPPORT = Path(__file__).parents[1] / "support"
 SPANS = shard_spans(40, 5)
@@ -167,7 +170,4 @@ def test_a_local_cluster_ends_with_the_stage(machine: Machine, job: Callable[...
     one = job()
     run(one, machine.model_copy(update={"ray": "local", "workers": 2}))
     assert built_rows(one) == [*range(40)]
-    end = time.monotonic() + 15
-    while raylets() - before:
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    wait_until_gone(lambda: raylets() - before)
