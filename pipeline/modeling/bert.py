@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pipeline.errors import InputError
 from pipeline.modeling.checkpoint import head_objective, load_backbone_for_mlm, load_head
 from pipeline.modeling.cross_entropy import cross_entropy
-from pipeline.modeling.layers import embeddings, linear, linear_and_norm, linears, normed
+from pipeline.modeling.layers import embeddings, linear, linear_and_activation, linear_and_norm, linears, normed
 from pipeline.modeling.packing import Chunk, Rows, attend
 
 LanguageModel = Any
@@ -109,15 +109,15 @@ def rest_of_layer(
 
     `projected_RD`: the queries, if they are computed too.
     """
-    own, inner = layer.attention.self, layer.intermediate
+    own = layer.attention.self
     if projected_RD is None:
         query_RD, projected_RD = linears((own.query,), query_RD)
     dropout = own.dropout.p if own.training else 0.0
     key_TD, value_TD = keys_and_values
     context_RD = attend(projected_RD, key_TD, value_TD, wanted, every, own.num_attention_heads, dropout, masks)
     attended_RD = linear_and_norm(layer.attention.output, context_RD, query_RD)
-    attended_RD, inner_RI = linears((inner.dense,), attended_RD)
-    return linear_and_norm(layer.output, inner.intermediate_act_fn(inner_RI), attended_RD, float32)
+    attended_RD, inner_RI = linear_and_activation(layer.intermediate, attended_RD)
+    return linear_and_norm(layer.output, inner_RI, attended_RD, float32)
 
 
 def prediction_losses(lm: LanguageModel, states_RD: Tensor, label_R: Tensor) -> Tensor:

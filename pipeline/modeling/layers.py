@@ -13,9 +13,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from pipeline.modeling import fused as compiler
 from pipeline.modeling.cast_weights import cast
 from pipeline.modeling.fused import fused
 from pipeline.modeling.precision import autocast_type
+
+MANY_ROWS = 8192
+"""From here on a GPU computes bias and GELU in one compiled function. With fewer rows its calls would take the host
+longer than they save the GPU."""
 
 
 def linear(module: nn.Linear, x_RD: Tensor) -> Tensor:
@@ -80,6 +85,26 @@ def float32_product(a: Tensor, b: Tensor) -> Tensor:
     """Returns the product of two matrices of low precision, float32."""
     # A CPU has no such product.
     return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else torch.mm(a, b).float()
+
+
+def linear_and_activation(module: Any, x_RD: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns x, and the activation of its linear map, [R, I]; further uses of x as in `linears`.
+
+    `module`: a `BertIntermediate`, or RoBERTa's.
+    """
+    dense, activation = module.dense, module.intermediate_act_fn
+    product_type, is_gelu = autocast_type(x_RD.device.type), getattr(activation, "act", None) is F.gelu
+    if product_type is None or not (is_gelu and len(x_RD) >= MANY_ROWS and compiler.is_compiled(x_RD)):
+        x_RD, inner_RI = linears((dense,), x_RD)
+        return x_RD, activation(inner_RI)
+    x_RD, inner_RI = low_linears((dense,), x_RD.to(product_type), bias=False)
+    return x_RD, _gelu(inner_RI, dense.bias)
+
+
+@fused
+def _gelu(x_RI: Tensor, bias_I: Tensor) -> Tensor:
+    # Backward, one kernel reads the gradient of x for both, the map and the sum that is the gradient of the bias.
+    return F.gelu(x_RI + bias_I).to(x_RI.dtype)
 
 
 def linear_and_norm(module: Any, x_RD: Tensor, residual_RD: Tensor, float32: bool = False) -> Tensor:

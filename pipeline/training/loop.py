@@ -161,8 +161,7 @@ def train(
         bad_in_a_row = (bad_in_a_row + bad) * bad
         if scale is not None:
             scale.update(bad)
-        gradient.mul_((optimiser.clip_norm / (norm + 1e-6)).clamp(max=1.0))
-        step_unless(bad, adam, device)
+        step_unless(bad, adam, gradient, (optimiser.clip_norm / (norm + 1e-6)).clamp(max=1.0), device)
         torch.autograd.graph.increment_version(parameters)  # the fused kernel does not; cast copies depend on it
         pending.append(torch.cat([figures[: len(names)], norm[None], bad[None], bad_in_a_row[None]]))
 
@@ -232,8 +231,17 @@ def adamw(parameters: "Sequence[torch.nn.Parameter]", optimiser: Optimiser) -> "
     )
 
 
-def step_unless(bad: "torch.Tensor", adam: "torch.optim.AdamW", device: str) -> None:
-    """Changes the weights, unless `bad` is 1: then weights and moments stay as they are."""
+def step_unless(
+    bad: "torch.Tensor", adam: "torch.optim.AdamW", gradient: "torch.Tensor", factor: "torch.Tensor", device: str
+) -> None:
+    """Multiplies the gradient by `factor`, and changes the weights by it.
+
+    If `bad` is 1, weights and moments stay as they are. All but `adam` are tensors; `gradient` holds all gradients.
+    """
+    if device == "cuda":
+        adam.grad_scale = factor.reciprocal()  # type: ignore[attr-defined]  # the fused kernel divides by it
+    else:
+        gradient.mul_(factor)
     if device != "mps":
         adam.found_inf = bad  # type: ignore[attr-defined]  # if this is 1, the fused kernel changes nothing
         adam.step()

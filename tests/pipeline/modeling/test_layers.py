@@ -3,6 +3,7 @@
 import gc
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -84,6 +85,28 @@ def test_several_maps_are_one_product_whose_input_sums_all_gradients(both):
     with torch.autocast("cpu", LOW):
         actual = gradients()
     torch.testing.assert_close(actual, expected, rtol=0.05, atol=0.1)
+
+
+def test_gelu_of_many_rows_is_that_of_few_but_for_rounding(monkeypatch):
+    """A GPU computes many rows by a compiled function; here it runs uncompiled."""
+    module = updates.encoder("bert", SHAPE, 0.0).model.encoder.layer[0].intermediate
+    x_RD = torch.randn(50, SHAPE["hidden_size"]).to(LOW).requires_grad_()
+
+    def computed() -> list[torch.Tensor]:
+        again_RD, inner_RI = layers.linear_and_activation(module, x_RD)
+        loss = inner_RI.float().square().sum() + again_RD.float().square().sum()
+        return [inner_RI, *torch.autograd.grad(loss, [x_RD, *module.parameters()])]
+
+    with torch.autocast("cpu", LOW):
+        expected = computed()
+        monkeypatch.setattr(layers, "MANY_ROWS", 50)
+        monkeypatch.setattr(layers.compiler, "is_compiled", lambda x: len(x) == 50 and x.dtype == LOW)
+        monkeypatch.setattr(layers, "_gelu", gelu := Mock(wraps=layers._gelu.__wrapped__))
+        actual = computed()
+    assert gelu.call_count == 1
+    for one, other in zip(actual, expected, strict=True):
+        assert one.dtype == other.dtype
+        assert (one - other).float().norm() < 0.01 * other.float().norm()
 
 
 @pytest.mark.parametrize("number", [7, ROWS + 3])

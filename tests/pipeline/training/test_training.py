@@ -110,19 +110,20 @@ def test_a_gradient_that_overflows_is_skipped_although_the_loss_is_finite(childr
     assert all(math.isfinite(x) for x in memoryview(weights).cast("f"))
 
 
-@pytest.mark.parametrize("device", ["cpu", "mps"])
+@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
 def test_a_bad_update_changes_neither_weights_nor_moments(device):
-    """MPS's kernel may ignore that an update is bad, so the host decides; here both ways run on a CPU."""
+    """MPS's kernel may ignore that an update is bad, so the host decides; here all ways run on a CPU."""
     weight = torch.nn.Parameter(torch.ones(3, 2))
     adam = adamw([weight], Optimiser(**OPTIMISER))
     adam.param_groups[0]["lr"] = 0.1
     weight.grad = torch.ones(3, 2)
-    step_unless(torch.tensor(0.0), adam, device)
+    step_unless(torch.tensor(0.0), adam, weight.grad, torch.tensor(0.5), device)
     assert (weight < 1).all()
+    torch.testing.assert_close(adam.state[weight]["exp_avg"], torch.full((3, 2), 0.5 * (1 - OPTIMISER["betas"][0])))
     state = {key: value.clone() for key, value in adam.state[weight].items()}
     before = weight.detach().clone()
     weight.grad.fill_(torch.nan)
-    step_unless(torch.tensor(1.0), adam, device)
+    step_unless(torch.tensor(1.0), adam, weight.grad, torch.tensor(0.5), device)
     assert torch.equal(weight, before)
     assert all(torch.equal(adam.state[weight][key], value) for key, value in state.items())
 

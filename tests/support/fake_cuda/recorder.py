@@ -151,13 +151,17 @@ class Recorder(TorchDispatchMode):
         """Runs a fused graph over so many rows.
 
         Its sums over the rows are a kernel of their own, as is each table's gradient. In a large chunk that kernel only
-        adds partial sums (Inductor's mix-order reduction).
+        adds partial sums (Inductor's mix-order reduction). It returns inputs that its backward pass needs, unwritten.
         """
+        read = [x for x in _tensors(inputs) if _is_on_device(x)]
+        versions = [_version(x) for x in read]
         with self.paused():
             outputs = graph(*inputs)
-        read, written = ([x for x in _tensors(tree) if _is_on_device(x)] for tree in (inputs, outputs))
+        own = {_memory(x) for x in read}
+        written = [x for x in _tensors(outputs) if _is_on_device(x) and _memory(x) not in own]
         for x in written:
             self._count(x)
+        written += [x for x, version in zip(read, versions, strict=True) if _version(x) != version]
         of_rows = [x for x in read if x.ndim and len(x) == rows]
         of_chunk, sums, tables = [], [], []
         for x in written:
@@ -235,6 +239,11 @@ def _is_on_device(x: Tensor) -> bool:
 
 def _memory(x: Tensor) -> int:
     return int(x.untyped_storage()._cdata)
+
+
+def _version(x: Tensor) -> int:
+    """Returns PyTorch's count of changes in place; inference mode counts none."""
+    return 0 if x.is_inference() else x._version
 
 
 def _place(what: str) -> Place:
