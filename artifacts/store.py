@@ -57,6 +57,8 @@ class Hooks:
     """With a line for an artifact of the key that is damaged, and so set aside (`Store.condemn`)."""
     gpus: Callable[[], int | None] = lambda: None
     """For the record: how many GPUs the build has held."""
+    precision: Callable[[], str | None] = lambda: None
+    """For the record: the type of the build's products."""
     clock: Clock | None = None
     """Runs in `make` while that is at work. None: all the time."""
 
@@ -349,6 +351,7 @@ class Store:
                     kept_from=None,
                     recipe=request.recipe,
                     gpus=hooks.gpus(),
+                    precision=hooks.precision(),
                     input_keys={name: ref.key for name, ref in inputs.items()} if known else None,
                     checked={name: ref.digest for name, ref in inputs.items()} if known else None,
                 )

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from pipeline.modeling.cross_entropy import contrastive
 from pipeline.modeling.inputs import Ids
 from pipeline.modeling.packing import Batch
-from pipeline.modeling.precision import autocast
+from pipeline.runtime.precision import autocast
 
 
 class Padded(NamedTuple):

@@ -33,6 +33,7 @@ def step(store: Store, record: Record) -> Step:
         kept=record.kept_from is not None,
         seconds=record.seconds,
         gpus=record.gpus,
+        precision=record.precision,
         versions=record.versions,
         created=building_record(store, record).created,
         notices=tuple(read_notices(record.metrics)),

@@ -1,7 +1,7 @@
 """The one task of the flow: a stage's artifact, from the store, or built now."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
@@ -22,8 +22,10 @@ from artifacts.locks import Holder
 from artifacts.records import Ref
 from artifacts.store import Built, Hooks, Request, Store
 from pipeline.notices import read_notices
+from pipeline.runtime import bfloat16
 from pipeline.runtime.checkpoints import saved_state
-from pipeline.runtime.work import Metrics, Progress, Work
+from pipeline.runtime.launch import device_of, precision_of
+from pipeline.runtime.work import Machine, Metrics, Progress, Work
 from tasks import page, tracking
 from tasks.keys import key_of, without_paths
 from tasks.lineage import steps
@@ -52,19 +54,21 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
         refresh_since=order.refresh_since,
         reads=inputs,
     )
-    clock = Clock()
+    clock, machine = Clock(), order.machine
 
     def make(out: Path, checkpoints: Path) -> Metrics:
+        nonlocal machine
         folders = {name: ref.path if ref is not None else None for name, ref in inputs.items()}
         with at_work(order, out, checkpoints, clock) as progress:
             lineage = {"lineage": steps(store, inputs)} if entry.lineage else {}
             before = earlier(store, request.key, order.refresh_since) if entry.earlier else []
             elsewhere = partial(spread, node.name, progress) if is_on_ray(order) else None
-            work = Work(out, checkpoints, order.machine, progress, before, elsewhere)
+            machine = with_precision(order, checkpoints)
+            work = Work(out, checkpoints, machine, progress, before, elsewhere)
             metrics = entry.function(node.config, **node.shared, **folders, **lineage, work=work)
             return with_notices(entry.notices, metrics)
 
-    built = store.build(request, make, hooks(order, clock))
+    built = store.build(request, make, hooks(order, clock, lambda: machine.precision))
     report_artifact(node, built, started_at, order.width)
     return Completed(name="Cached" if built.hit else "Completed", message=built.ref.digest, data=built.ref)
 
@@ -72,6 +76,19 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
 def is_on_ray(order: Order) -> bool:
     """Whether its parts are built on a Ray cluster, where each part waits for its own GPU."""
     return STAGES[order.node.stage].parts and order.machine.ray is not None
+
+
+def with_precision(order: Order, checkpoints: Path) -> Machine:
+    """Returns the machine with the precision of the stage's models; reports it. On a Ray cluster `spread` decides."""
+    machine, entry = order.machine, STAGES[order.node.stage]
+    if not entry.gpu or is_on_ray(order):
+        return machine
+    precision = precision_of(machine, checkpoints)
+    get_run_logger().info("%s: computes in %s", order.node.name, precision)
+    if precision == "bfloat16" and device_of(machine) == "cpu" and bfloat16.speedup() < 1:
+        ratio = f"{bfloat16.speedup():.1g} times as fast as float32"
+        report_line(f"{order.node.name}: machine.precision: bfloat16 is {ratio} on this processor")
+    return machine.model_copy(update={"precision": precision})
 
 
 @contextmanager
@@ -102,7 +119,7 @@ def report_gpu(node: Node, index: int) -> None:
     report_line(f"{node.name}: waiting for GPU {index}, which another run holds")
 
 
-def hooks(order: Order, clock: Clock) -> Hooks:
+def hooks(order: Order, clock: Clock, precision: Callable[[], str]) -> Hooks:
     """Returns what the store calls: messages while it waits or sets an artifact aside, and what its record counts."""
     node, machine = order.node, order.machine
     computes = STAGES[node.stage].gpu and machine.device != "cpu"
@@ -118,7 +135,10 @@ def hooks(order: Order, clock: Clock) -> Hooks:
         elsewhere = is_on_ray(order) or machine.torchrun
         return None if computes and elsewhere else len(gpus()) if computes else 0
 
-    return Hooks(on_wait=wait_for, on_damage=damaged, gpus=held, clock=clock)
+    def known_precision() -> str | None:
+        return precision() if STAGES[node.stage].gpu and precision() != "auto" else None
+
+    return Hooks(on_wait=wait_for, on_damage=damaged, gpus=held, precision=known_precision, clock=clock)
 
 
 def report_artifact(node: Node, built: Built, started_at: float, width: int) -> None:

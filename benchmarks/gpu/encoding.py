@@ -23,7 +23,7 @@ from pipeline.modeling.biencoder import Encoder, encode_rows
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.inputs import Ids
 from pipeline.modeling.packing import packed_rows
-from pipeline.modeling.precision import low_precision
+from pipeline.runtime.precision import low_precision
 from pipeline.tokenization.tokenizer import read_tokenizer
 from pipeline.training import flops
 from pipeline.training.memory import encoding_budget

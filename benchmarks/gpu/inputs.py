@@ -97,6 +97,7 @@ def machine(device: str, **fields: Any) -> Machine:
         "gradient_cache_chunk": None,
         "gradient_cache": "auto",
         "tf32": False,
+        "precision": "auto",
         "ray": None,
         "checkpoint_minutes": 60,
     }

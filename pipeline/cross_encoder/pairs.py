@@ -17,7 +17,7 @@ from pipeline.errors import InputError
 from pipeline.modeling.bert import apply, embed
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.passes import fill
-from pipeline.modeling.precision import autocast
+from pipeline.runtime.precision import autocast
 from pipeline.tokenization.token_files import Specials, Tokens
 
 CrossEncoder = Any

@@ -19,8 +19,8 @@ from pipeline.modeling.bert import apply, embed
 from pipeline.modeling.checkpoint import load_encoder, longest_input
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.passes import fill
-from pipeline.modeling.precision import autocast
 from pipeline.modeling.sentence_transformers_files import is_tied, read_vector, side
+from pipeline.runtime.precision import autocast
 from pipeline.tokenization.token_files import Specials
 
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from pipeline.modeling.cast_weights import cast
 from pipeline.modeling.fused import fused
 from pipeline.modeling.layers import float32_product
-from pipeline.modeling.precision import autocast_type
+from pipeline.runtime.precision import autocast_type
 
 BLOCK = 2048
 """Vocabulary entries whose float32 logits are computed together: they fit a CPU's cache."""

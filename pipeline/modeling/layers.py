@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from pipeline.modeling import fused as compiler
 from pipeline.modeling.cast_weights import cast
 from pipeline.modeling.fused import fused
-from pipeline.modeling.precision import autocast_type
+from pipeline.runtime.precision import autocast_type
 
 MANY_ROWS = 8192
 """From here on a GPU computes bias and GELU in one compiled function. With fewer rows its calls would take the host

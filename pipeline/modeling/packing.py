@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pipeline.modeling.precision import low_precision
 from pipeline.runtime import ranks
+from pipeline.runtime.precision import low_precision
 
 UNEVEN = 1.1
 """Tokens of the fullest rank relative to the mean, above which `even_chunks` cuts a batch: runs of the sorted sequences
@@ -165,7 +165,7 @@ def by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, 
 
 def has_kernel(device: str) -> bool:
     """Whether the device has an attention kernel for sequences of any length: CUDA from Ampere on."""
-    return low_precision(device) == torch.bfloat16
+    return device == "cuda" and low_precision(device) == torch.bfloat16
 
 
 def _by_kernel(

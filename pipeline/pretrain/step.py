@@ -16,10 +16,10 @@ from pipeline.modeling.bert import States, backbone
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.cross_entropy import contrastive
 from pipeline.modeling.packing import Batch, Chunk
-from pipeline.modeling.precision import autocast
 from pipeline.modeling.sentence_transformers_files import read_vector
 from pipeline.pretrain.objectives import Objective
 from pipeline.runtime import ranks
+from pipeline.runtime.precision import autocast
 from pipeline.runtime.work import Metrics
 from pipeline.training import flops
 from pipeline.training.gradients import add_gradients

@@ -26,6 +26,8 @@ class Step:
     """ISO 8601, UTC."""
     notices: tuple[str, ...] = ()
     """A line for each notice about dropped, cut or unknown data in its build (pipeline/notices.py)."""
+    precision: str | None = None
+    """Type of the products in its build; None: it has no model, or not recorded."""
 
 
 SHOWN = 12
@@ -46,6 +48,7 @@ def build_summary(steps: Sequence[Step]) -> dict[str, Any]:
                 "code": step.code[:SHOWN],
                 "kept": step.kept,
                 "time": "" if step.seconds is None else duration(step.seconds),
+                "precision": step.precision or "",
                 "gpu_hours": "" if step.gpus is None or step.seconds is None else hours(step.gpus * step.seconds),
             }
             for step in steps

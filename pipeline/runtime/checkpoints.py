@@ -1,6 +1,7 @@
 """Checkpoints of a training, from which it resumes after a kill.
 
-CHECKPOINTS/step-N/{model,optimizer}.safetensors and state.json {step, ranks, processes, threads, device, history}.
+CHECKPOINTS/step-N/{model,optimizer}.safetensors
+                  /state.json {step, ranks, processes, threads, device, precision, history}
 Each folder is written under a temporary name, flushed to disk and renamed: a folder `step-N` is always complete.
 """
 
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
+from pipeline.runtime.precision import precision_name
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +53,7 @@ def save_state(
         "processes": ranks.world(),
         "threads": torch.get_num_threads(),
         "device": device,
+        "precision": precision_name(device),
         "history": history,
     }
     checkpoints.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 
 from pipeline.errors import InputError
+from pipeline.runtime.precision import use_precision
 from pipeline.runtime.processes import die_with_parent, log_to, python, quick_exit, report_errors, reporter
 
 
@@ -24,7 +25,7 @@ def become_torchrun(text: str) -> None:
     os.execv(command[0], command)
 
 
-def set_precision(tf32: bool, device: str) -> None:
+def set_tf32(tf32: bool, device: str) -> None:
     """Turns TensorFloat-32 on or off (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE turns it on in some images).
 
     It is on only on CUDA: on a CPU the same setting would round to bfloat16.
@@ -61,7 +62,8 @@ def main() -> None:
 
         function = resolve_name(job["function"])
         check_device(job["device"])
-        set_precision(job["tf32"], job["device"])
+        set_tf32(job["tf32"], job["device"])
+        use_precision(job["precision"])
         with ranks.process_group(job["device"]):
             result = function(progress=progress, device=job["device"], **job["arguments"])
             ranks.meet()  # the files of all ranks exist when this rank reports the result

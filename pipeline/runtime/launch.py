@@ -21,8 +21,10 @@ from typing import IO, Any, Literal
 
 from pipeline.config import number_or
 from pipeline.errors import LESS_MEMORY, InputError
+from pipeline.runtime import bfloat16
 from pipeline.runtime.checkpoints import saved_state
-from pipeline.runtime.processes import cores, ending, environment, listen, python
+from pipeline.runtime.precision import Precision
+from pipeline.runtime.processes import cache_folder, cores, ending, environment, listen, python
 from pipeline.runtime.work import Machine, Progress
 
 ALLOCATOR = "glibc.malloc.mmap_threshold={}:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
@@ -58,8 +60,8 @@ def launch(
     """Calls `function` ("pipeline.module:name") as name(progress=..., device=..., **arguments) on every rank.
 
     `arguments` must be JSON (paths as strings). Returns the result of this machine's first rank, also through JSON.
-    On the CPU, a training with a checkpoint in `checkpoints` keeps its ranks and threads, because they change the
-    bytes of the result. `kept`: TRAINING, or ENCODING if nothing is trained.
+    A training with a checkpoint in `checkpoints` keeps its precision, and on the CPU its ranks and threads, because
+    they change the bytes of the result. `kept`: TRAINING, or ENCODING if nothing is trained.
 
     Raises `InputError` if the child did, else `RuntimeError` with the child's traceback or last lines.
     Any exception that ends this call (also a cancelled run) ends every process that it started.
@@ -75,6 +77,7 @@ def launch(
         "threads": threads,
         "torchrun": machine.torchrun,
         "tf32": machine.tf32,
+        "precision": precision_of(machine, checkpoints),
     }
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
         child = subprocess.Popen(
@@ -136,6 +139,19 @@ def device_of(machine: Machine) -> Literal["cpu", "cuda", "mps"]:
     return "mps" if has_apple_silicon() else "cpu"
 
 
+def precision_of(machine: Machine, checkpoints: Path) -> Precision:
+    """Returns the precision of `machine`. A resumed training keeps that of its checkpoint, on the same device."""
+    device, state = device_of(machine), saved_state(checkpoints)
+    if state and state["device"] == device:
+        older = "float32" if device == "cpu" else "bfloat16"  # earlier versions saved none
+        return "float32" if state.get("precision", older) == "float32" else "bfloat16"
+    if machine.precision != "auto":
+        return machine.precision
+    if device == "cpu":
+        return "bfloat16" if bfloat16.speedup() >= bfloat16.FASTER else "float32"
+    return "float32" if device == "mps" else "bfloat16"
+
+
 def of_shards(machine: Machine) -> Machine:
     """Returns the machine for processes that build shards: on the CPU one, which forks; else one rank for each GPU."""
     if device_of(machine) != "cpu":
@@ -178,8 +194,7 @@ def child_environment(device: str, threads: int, kept: int = TRAINING, alone: bo
         # Chunks differ in size. Without it, a nearly full GPU's memory breaks into pieces that are too small.
         added[CUDA_ALLOCATOR[0]] = "expandable_segments:True"
     if device == "cuda" and KERNELS not in os.environ:  # PyTorch's own choice is a temporary folder
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        added[KERNELS] = str(cache / "cocondenser" / "kernels")
+        added[KERNELS] = str(cache_folder() / "kernels")
     if device == "mps":
         added[MPS_FALLBACK] = os.environ.get(MPS_FALLBACK, "1")
     if device == "cpu":

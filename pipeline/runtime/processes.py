@@ -33,6 +33,11 @@ SECONDS_BETWEEN_PROGRESS = 0.3
 Say = Callable[[Mapping[str, Any]], None]
 
 
+def cache_folder() -> Path:
+    """Returns the user's folder for what can be computed again; it may not exist yet."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cocondenser"
+
+
 def python(module: str, *arguments: str) -> list[str]:
     """Returns the command that runs `module` in a Python that does not import from the current folder."""
     return [sys.executable, "-P", "-m", module, *arguments]

@@ -43,6 +43,10 @@ class Machine(Config):
     it decides once for a training, on a CPU and on MPS for each update."""
     tf32: bool
     """TensorFloat-32 for the remaining float32 products on CUDA: faster, with 10 bits of mantissa."""
+    precision: Literal["auto", "float32", "bfloat16"]
+    """Type of the products and states of all forward passes. `auto`: on a CPU bfloat16 if this processor multiplies it
+    at least 1.3 times as fast as float32, which is measured once (pipeline/runtime/bfloat16.py); on CUDA bfloat16
+    (float16 before Ampere); on MPS float32. Weights, gradients, norms, losses and vectors are float32 in any case."""
     ray: str | None
     """Where the shards of encoding, mining and search are built. None: in processes of this machine. `local`: on a Ray
     cluster of this machine, which runs during the stage. Else a cluster's address (`auto` or HOST:6379 on one of its

@@ -7,9 +7,13 @@ counted: the second forward pass of a gradient cache, norms and activations.
 import re
 import time
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.modeling.packing import Chunk, Rows
+from pipeline.runtime.precision import low_precision
+
+if TYPE_CHECKING:
+    import torch
 
 BACKWARD = 3
 """Products of a forward and backward pass, relative to a forward pass."""
@@ -91,16 +95,16 @@ def peak(device: str) -> float | None:
         return data_sheet(torch.cuda.get_device_name())
     if device == "mps":
         return None
-    return _measured_peak(torch.get_num_threads())
+    return _measured_peak(torch.get_num_threads(), low_precision(device) or torch.float32)
 
 
 @cache
-def _measured_peak(threads: int) -> float:
+def _measured_peak(threads: int, dtype: "torch.dtype") -> float:
     """Returns the peak of this process's CPU threads. It is measured once: a process may train several models."""
     import torch
 
     side = 1024
-    x, y = torch.randn(side, side), torch.randn(side, side)
+    x, y = torch.randn(side, side, dtype=dtype), torch.randn(side, side, dtype=dtype)
     best = float("inf")
     for _ in range(5):
         started = time.perf_counter()

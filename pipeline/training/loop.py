@@ -112,9 +112,9 @@ def train(
     """
     import torch
 
-    from pipeline.modeling.precision import low_precision
     from pipeline.runtime import ranks
     from pipeline.runtime.checkpoints import restore, save_state
+    from pipeline.runtime.precision import low_precision
     from pipeline.training import flops
     from pipeline.training.loss_scale import LossScale, use_loss_scale
 

@@ -13,6 +13,7 @@ import torch
 
 from pipeline.errors import InputError
 from pipeline.runtime import ranks
+from pipeline.runtime.precision import precision_name
 from pipeline.training.loop import Optimiser, train
 from pipeline.training.loss_scale import scaled
 
@@ -21,7 +22,8 @@ def echo(*, progress, device, **arguments):
     print("what is printed does not disturb the answer")
     for i in range(3):
         progress(i + 1, 3, "things", {"half": i / 2})
-    return {"device": device, "world": ranks.world(), "threads": torch.get_num_threads(), **arguments}
+    figures = {"device": device, "world": ranks.world(), "threads": torch.get_num_threads()}
+    return {**figures, "precision": precision_name(device), **arguments}
 
 
 class Slow:

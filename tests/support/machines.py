@@ -14,6 +14,7 @@ SINGLE: dict[str, Any] = {
     "gradient_cache_chunk": None,
     "gradient_cache": "auto",
     "tf32": False,
+    "precision": "float32",
     "ray": None,
     "checkpoint_minutes": 60,
 }

@@ -12,9 +12,10 @@ from machines import make_machine
 from torch import nn
 from torch.nn import functional as F
 
-from pipeline.modeling import cast_weights, layers, precision
+from pipeline.modeling import cast_weights, layers
 from pipeline.modeling.cast_weights import cast
 from pipeline.modeling.cross_entropy import ROWS, cross_entropy
+from pipeline.runtime import precision
 
 SHAPE = {**updates.SMALL, "vocab_size": 500}
 LOW = torch.bfloat16

@@ -16,7 +16,7 @@ from machines import make_machine
 from warming import SOCKET
 
 from pipeline.errors import InputError
-from pipeline.runtime.child import set_precision
+from pipeline.runtime.child import set_tf32
 from pipeline.runtime.launch import CUDA_ALLOCATOR, child_environment, launch
 from pipeline.runtime.work import Machine, silent
 
@@ -42,7 +42,7 @@ def machine(ranks: int = 1) -> Machine:
 def test_result_and_progress_reach_the_caller(tmp_path):
     calls = []
     result = launch("children:echo", {"a": [1, "b"]}, machine(), lambda *x: calls.append(x), tmp_path)
-    assert result == {"device": "cpu", "world": 1, "threads": 1, "a": [1, "b"]}
+    assert result == {"device": "cpu", "world": 1, "threads": 1, "precision": "float32", "a": [1, "b"]}
     assert calls[0] == (1, 3, "things", {"half": 0.0})
     assert calls[-1] == (3, 3, "things", {"half": 1.0})
 
@@ -52,10 +52,15 @@ def test_only_cuda_uses_tensorfloat_32_and_only_on_request():
     before = torch.get_float32_matmul_precision()
     try:
         for tf32, device, precision in ((True, "cuda", "high"), (False, "cuda", "highest"), (True, "cpu", "highest")):
-            set_precision(tf32, device)
+            set_tf32(tf32, device)
             assert torch.get_float32_matmul_precision() == precision
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_a_child_computes_in_the_precision_of_its_machine(tmp_path):
+    low = make_machine(precision="bfloat16")
+    assert launch("children:echo", {}, low, silent, tmp_path)["precision"] == "bfloat16"
 
 
 def test_a_child_is_no_rank_of_an_outer_torchrun(tmp_path, monkeypatch):
@@ -190,7 +195,15 @@ def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
 
 def test_each_node_gets_the_result_from_its_own_rank(tmp_path):
     """The launcher's node may have another rank than 0: two nodes of one rank each, started by hand."""
-    job = {"function": "children:sums", "arguments": {}, "device": "cpu", "ranks": 1, "torchrun": [], "tf32": False}
+    job = {
+        "function": "children:sums",
+        "arguments": {},
+        "device": "cpu",
+        "ranks": 1,
+        "torchrun": [],
+        "tf32": False,
+        "precision": "float32",
+    }
     common = {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     nodes = [
         subprocess.Popen(

@@ -13,9 +13,9 @@ from machines import make_machine
 from pydantic import ValidationError
 
 from pipeline.errors import InputError
-from pipeline.modeling import precision
 from pipeline.modeling.cast_weights import cast
 from pipeline.pretrain.condenser import CondenserConfig
+from pipeline.runtime import precision
 from pipeline.runtime.checkpoints import saved_state, saved_steps
 from pipeline.runtime.launch import launch, layout
 from pipeline.runtime.work import Machine, silent

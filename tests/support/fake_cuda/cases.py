@@ -30,7 +30,7 @@ from pipeline.finetune.encoders import Towers
 from pipeline.modeling.bert import backbone
 from pipeline.modeling.biencoder import Encoder, encode_rows, vectors
 from pipeline.modeling.inputs import pack
-from pipeline.modeling.precision import autocast
+from pipeline.runtime.precision import autocast
 from pipeline.runtime.work import silent
 from pipeline.sentences.kinds import LABELS
 from pipeline.training import loop

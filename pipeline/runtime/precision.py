@@ -1,22 +1,39 @@
-"""The precision of all forward passes: training, encoding and scoring."""
+"""The precision of products in all forward passes: training, encoding and scoring."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import torch
 
+Precision = Literal["float32", "bfloat16"]
+
 AMPERE = (8, 0)
 """Compute capability of the first GPUs that multiply bfloat16."""
 
+_precision: Precision | None = None
+
+
+def use_precision(precision: Precision | None) -> None:
+    """Sets the precision of this process. None, as at its start: float32 on a CPU, bfloat16 on a GPU."""
+    global _precision
+    _precision = precision
+
 
 def low_precision(device: str) -> "torch.dtype | None":
-    """Returns the type of products: bfloat16 on CUDA, float16 on GPUs before Ampere; None: float32, elsewhere."""
+    """Returns the type of products; None: float32. bfloat16 is float16 on GPUs before Ampere, and float32 on MPS."""
     import torch
 
-    if device != "cuda":
+    if device == "cpu":
+        return torch.bfloat16 if _precision == "bfloat16" else None
+    if device != "cuda" or _precision == "float32":
         return None
     return torch.bfloat16 if torch.cuda.get_device_capability() >= AMPERE else torch.float16
+
+
+def precision_name(device: str) -> str:
+    """Returns the name of the type of products: float32, bfloat16 or float16."""
+    return str(low_precision(device) or "float32").removeprefix("torch.")
 
 
 def autocast(device: str) -> AbstractContextManager[Any]:

@@ -1,0 +1,102 @@
+"""How fast this machine's processor multiplies bfloat16, next to float32. It is measured once.
+
+Some processors have instructions for it (AMX; AVX512-BF16, on some of them no faster than float32). Without one,
+bfloat16 is about 90 times slower.
+"""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import time
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from pipeline.runtime.processes import cache_folder, environment, python
+
+FASTER = 1.3
+"""From this ratio of speeds on, bfloat16 is used."""
+SHAPES = ((64, 256, 256), (2000, 256, 1024), (2000, 384, 1536), (2000, 768, 3072))
+"""(rows, inputs, outputs): the largest maps of models of three sizes, with a CPU's usual number of tokens. First a
+small one: it takes long enough where there is no instruction."""
+REPEATS = 5
+INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16")
+"""Names of the flags of processors (x86, ARM)."""
+PROCESSORS = Path("/proc/cpuinfo")
+
+
+@cache
+def speedup() -> float:
+    """Returns the speed of bfloat16's matrix products relative to float32's, on one thread.
+
+    From the user's cache; if this kind of processor is not in it yet, it is measured, which takes some seconds.
+    """
+    path, key = cache_folder() / "bfloat16.json", f"{processor()}, torch {version('torch')}"
+    try:
+        known = json.loads(path.read_text())
+        return float(known[key])
+    except (OSError, ValueError, KeyError, TypeError):
+        known = {}
+    child = subprocess.run(
+        python("pipeline.runtime.bfloat16"),
+        env={**environment(), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ratio = float(child.stdout)
+    save(path, key, ratio)
+    return ratio
+
+
+def save(path: Path, key: str, ratio: float) -> None:
+    """Adds the ratio to the cache; a cache that cannot be written is only slower."""
+    try:
+        known = json.loads(path.read_text())
+    except (OSError, ValueError):
+        known = {}
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(json.dumps({**(known if isinstance(known, dict) else {}), key: round(ratio, 3)}) + "\n")
+        unfinished.replace(path)
+    except OSError:
+        pass
+
+
+def processor() -> str:
+    """Returns the processor's name, with its instructions for bfloat16: a virtual machine may hide them."""
+    try:
+        text = PROCESSORS.read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    name = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    flags = re.search(r"^(?:flags|Features)\s*: (.*)$", text, re.MULTILINE)
+    known = flags[1].split() if flags else []
+    return " ".join([name[1] if name else platform.machine(), *(one for one in INSTRUCTIONS if one in known)])
+
+
+def measure() -> float:
+    """Returns the smallest ratio of all SHAPES; without the larger ones if it is below FASTER before."""
+    import torch
+
+    smallest = float("inf")
+    for rows, inputs, outputs in SHAPES:
+        single = torch.randn(rows, inputs), torch.randn(inputs, outputs)
+        half = tuple(x.bfloat16() for x in single)
+        best = [float("inf"), float("inf")]
+        for _ in range(REPEATS):  # in turn, because other work may slow both down
+            for place, (a, b) in enumerate((single, half)):
+                started = time.perf_counter()
+                torch.mm(a, b)
+                best[place] = min(best[place], time.perf_counter() - started)
+        smallest = min(smallest, best[0] / best[1])
+        if smallest < FASTER:
+            break
+    return smallest
+
+
+if __name__ == "__main__":
+    print(measure())
