@@ -20,15 +20,18 @@ def use_precision(precision: Precision | None) -> None:
     _precision = precision
 
 
+def is_low(device: str) -> bool:
+    """Whether products have a type of two bytes. MPS always computes in float32."""
+    return _precision == "bfloat16" if device == "cpu" else device == "cuda" and _precision != "float32"
+
+
 def low_precision(device: str) -> "torch.dtype | None":
-    """Returns the type of products; None: float32. bfloat16 is float16 on GPUs before Ampere, and float32 on MPS."""
+    """Returns the type of products: bfloat16, float16 on GPUs before Ampere, or None: float32."""
     import torch
 
-    if device == "cpu":
-        return torch.bfloat16 if _precision == "bfloat16" else None
-    if device != "cuda" or _precision == "float32":
+    if not is_low(device):
         return None
-    return torch.bfloat16 if torch.cuda.get_device_capability() >= AMPERE else torch.float16
+    return torch.bfloat16 if device == "cpu" or torch.cuda.get_device_capability() >= AMPERE else torch.float16
 
 
 def precision_name(device: str) -> str:

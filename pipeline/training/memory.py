@@ -1,7 +1,7 @@
 """How much memory an update needs, and how much there is: estimates that change the speed, never the loss.
 
-Shapes: T tokens of a chunk, D dimensions, I inner dimensions of a layer, V vocabulary. On CUDA activations are bfloat16
-(2 bytes).
+Shapes: T tokens of a chunk, D dimensions, I inner dimensions of a layer, V vocabulary. On CUDA activations have 2 bytes,
+or 4 with `machine.precision: float32`.
 """
 
 import logging
@@ -15,6 +15,7 @@ from torch import nn
 from pipeline.config import CountOrAuto, number_or
 from pipeline.modeling.packing import Batch
 from pipeline.runtime import ranks
+from pipeline.runtime.precision import is_low
 from pipeline.runtime.work import Machine
 
 LOG = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ def resolve_auto(
     tokens = -(-most_tokens // ranks.world())
     if machine.gradient_cache_chunk is None and tokens <= budget:  # one chunk
         return machine.model_copy(update={"gradient_cache": "never"})
-    need = graphs_bytes(config, tokens, min(tokens, budget), has_dropout(module))
+    need = bytes_factor(device) * graphs_bytes(config, tokens, min(tokens, budget), has_dropout(module))
     usable = usable_bytes(module)
     keep = need <= usable
     LOG.info("%s", cache_line(keep, tokens, need, usable))
@@ -94,7 +95,7 @@ def training_budget(choice: CountOrAuto, device: str, config: Any, module: nn.Mo
     if choice != "auto" or device != "cuda":
         return number_or(choice, fixed_budget(device))
     usable = usable_bytes(module) - cast_bytes(config)
-    return least_of_ranks(tokens_in(usable, chunk_bytes(config, has_dropout(module))))
+    return least_of_ranks(tokens_in(usable, bytes_factor(device) * chunk_bytes(config, has_dropout(module))))
 
 
 def encoding_budget(choice: CountOrAuto, device: str, config: Any, float32: bool = False) -> int:
@@ -104,8 +105,14 @@ def encoding_budget(choice: CountOrAuto, device: str, config: Any, float32: bool
     """
     if choice != "auto" or device != "cuda":
         return number_or(choice, fixed_budget(device))
-    usable = int(CUDA_SHARE * free_bytes(device)) - (0 if float32 else cast_bytes(config))
-    return tokens_in(usable, pass_bytes(config) * (2 if float32 else 1))
+    factor = 2 if float32 else bytes_factor(device)
+    usable = int(CUDA_SHARE * free_bytes(device)) - (cast_bytes(config) if factor == 1 else 0)
+    return tokens_in(usable, factor * pass_bytes(config))
+
+
+def bytes_factor(device: str) -> int:
+    """Returns the bytes of an activation relative to 2, for which the estimates are. Not measured for float32."""
+    return 1 if is_low(device) else 2
 
 
 def fixed_budget(device: str) -> int:
