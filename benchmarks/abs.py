@@ -105,7 +105,8 @@ def large(pairs: int = 100_000, batch: int = 8, dimension: int = 768) -> None:
         job = ScheduleJob("greedy", sizes, seed=0, epoch=0, width=0, depth=100, pool=None)
         (folder / JOB).write_text(json.dumps(asdict(job)))
         started = time.monotonic()
-        said = subprocess.run([sys.executable, "-c", CHILD, place], capture_output=True, text=True, check=True).stdout
+        command = [sys.executable, "-c", CHILD, place]
+        said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout  # its errors are shown
         spent, took = time.monotonic() - started, int(said.split()[-1])
         print(f"{pairs:,} pairs: {spent:.0f} s, {took / 2**20:,.0f} MiB, {(folder / HARDNESS).read_text().strip()}")
     if took > MOST:

@@ -1,12 +1,10 @@
 """Cost of the gradient cache in time (256 spans, 4 x 256), and its peak memory at 2,048 spans over that at 512."""
 
-import resource
 import sys
-from pathlib import Path
 from typing import Any
 
-from benchmarks.paired import Figures, Step, Way, ask, ratio, start_way
-from benchmarks.peak import peak_bytes
+from benchmarks.live_bytes import LiveBytes
+from benchmarks.paired import Figures, Step, Way, ask, ratio, running
 from benchmarks.steps import compare_steps, ours
 
 ROUNDS = 4
@@ -23,16 +21,18 @@ def cost() -> float:
 
 
 def peak_step(sequences: int) -> Step:
-    """Returns a cached step that reports the peak memory of the process above its earlier size."""
+    """Returns a cached step that reports its `peak`: the most bytes of tensors and arrays that it holds at once.
+
+    Weights and their gradients exist before and do not count; Adam's moments appear after the peak.
+    """
     step = ours(**GIVEN, sequences=sequences, cache="always")
     step_of_two = ours(**GIVEN, sequences=2, cache="always")
-    step_of_two(0)  # memory that the libraries need at their first use
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    before = pages * resource.getpagesize()
+    step_of_two(0)  # what libraries load and keep at their first use
 
     def measured_step(i: int) -> Figures:
-        figures = step(i)
-        return figures | {"peak": peak_bytes() - before}
+        with LiveBytes() as live:
+            figures = step(i)
+        return figures | {"peak": live.peak}
 
     return measured_step
 
@@ -40,11 +40,9 @@ def peak_step(sequences: int) -> Step:
 def memory() -> float:
     peaks = {}
     for sequences in (512, 2048):
-        process = start_way(Way("benchmarks.cache:peak_step", {"sequences": sequences}, tuned=True))
-        peaks[sequences] = ask(process, 0)["peak"]
-        process.kill()
-        process.wait()
-    print(", ".join(f"{n:,} spans {peak / 2**20:.0f} MiB" for n, peak in peaks.items()), file=sys.stderr)
+        with running({"cached": Way("benchmarks.cache:peak_step", {"sequences": sequences}, tuned=True)}) as processes:
+            peaks[sequences] = ask(processes["cached"], 0)["peak"]
+    print(", ".join(f"{n:,} spans {peak / 2**20:.1f} MiB" for n, peak in peaks.items()), file=sys.stderr)
     return peaks[2048] / peaks[512]
 
 

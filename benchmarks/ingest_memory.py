@@ -52,7 +52,7 @@ def peak(passages: int) -> float:
         generate(folder, passages)
         out.mkdir()
         command = [sys.executable, "-c", CHILD, str(folder), str(out)]
-        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout  # its errors are shown
         return int(output.split()[-1]) / 2**20
 
 

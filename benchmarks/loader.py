@@ -8,7 +8,7 @@ from statistics import median
 import torch
 
 from benchmarks.data import FOLDER
-from benchmarks.paired import Figures, Step, Way, ask, start_way
+from benchmarks.paired import Figures, Step, Way, ask, running
 from benchmarks.steps import LIMIT, Source
 from pipeline.tokenization.tokenizer import read_tokenizer
 
@@ -84,16 +84,14 @@ def batches() -> Step:
 
 def share() -> float:
     given = {"shape": "mini", "kind": "spans", "sequences": 32, "pairs": True}
-    whole = start_way(Way("benchmarks.steps:ours", given, tuned=True))
-    loading = start_way(Way("benchmarks.loader:batches", {}, tuned=True))
-    shares = []
-    try:
-        for i in range(ROUNDS // 4):
-            shares.append(ask(loading, i)["seconds"] / ask(whole, i)["seconds"])
-    finally:
-        for process in (whole, loading):
-            process.kill()
-            process.wait()
+    ways = {
+        "whole": Way("benchmarks.steps:ours", given, tuned=True),
+        "loading": Way("benchmarks.loader:batches", {}, tuned=True),
+    }
+    with running(ways) as processes:
+        shares = [
+            ask(processes["loading"], i)["seconds"] / ask(processes["whole"], i)["seconds"] for i in range(ROUNDS // 4)
+        ]
     print(f"shares {min(shares):.4f} to {max(shares):.4f}", file=sys.stderr)
     return median(shares[1:])
 

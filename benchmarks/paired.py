@@ -12,15 +12,20 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from statistics import median
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from pipeline.runtime.launch import TRAINING, child_environment
+from pipeline.runtime.processes import ending
 
 Figures = dict[str, float]
 Step = Callable[[int], Figures]
+TAIL = 20
+"""Lines of a failed process's stderr that are shown: the end of a traceback."""
 
 
 class Way(NamedTuple):
@@ -33,27 +38,61 @@ class Way(NamedTuple):
     """Memory that the allocator of a tuned process keeps (pipeline.runtime.launch)."""
 
 
-def start_way(way: Way) -> subprocess.Popen[str]:
+class Running(NamedTuple):
+    """The process of a way."""
+
+    function: str
+    process: subprocess.Popen[str]
+    errors: IO[str]
+    """Its stderr, a file: a pipe that is not read would stop the process."""
+
+
+@contextmanager
+def running(ways: Mapping[str, Way]) -> Iterator[dict[str, Running]]:
+    """Starts a process for each way; ends them all with the block."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(_start(way)) for name, way in ways.items()}
+
+
+@contextmanager
+def _start(way: Way) -> Iterator[Running]:
     environment = child_environment("cpu", 1, way.kept) if way.tuned else {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.paired", way.function, json.dumps(dict(way.arguments))],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    with tempfile.TemporaryFile("w+", errors="replace") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.paired", way.function, json.dumps(dict(way.arguments))],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        try:
+            yield Running(way.function, process, errors)
+        finally:
+            process.kill()
+            with suppress(BrokenPipeError):
+                process.communicate()  # closes the pipes
 
 
-def ask(process: subprocess.Popen[str], step: int) -> Figures:
-    """Runs one step; returns its figures and `seconds`."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(f"{step}\n")
-    process.stdin.flush()
-    line = process.stdout.readline()
+def ask(way: Running, step: int) -> Figures:
+    """Runs one step; returns its figures and `seconds`. SystemExit, with the process's own error, if it has ended."""
+    assert way.process.stdin is not None
+    assert way.process.stdout is not None
+    try:
+        way.process.stdin.write(f"{step}\n")
+        way.process.stdin.flush()
+        line = way.process.stdout.readline()
+    except BrokenPipeError:  # it ended before it read the number
+        line = ""
     if not line:
-        raise SystemExit(f"a process of the benchmark ended with {process.wait()}")
+        raise SystemExit(f"{way.function} ended, {ending(way.process.wait())}:\n{last_lines(way.errors)}")
     return json.loads(line)
+
+
+def last_lines(errors: IO[str]) -> str:
+    """Returns the end of a process's stderr."""
+    errors.seek(0)
+    return "".join(errors.readlines()[-TAIL:]).rstrip()
 
 
 def interleave(ways: Mapping[str, Way], rounds: int, batches: int) -> dict[str, list[Figures]]:
@@ -61,8 +100,7 @@ def interleave(ways: Mapping[str, Way], rounds: int, batches: int) -> dict[str, 
 
     Step i works on batch i % `batches`.
     """
-    processes = {name: start_way(way) for name, way in ways.items()}
-    try:
+    with running(ways) as processes:
         for process in processes.values():
             ask(process, 0)
         figures: dict[str, list[Figures]] = {name: [] for name in ways}
@@ -70,10 +108,6 @@ def interleave(ways: Mapping[str, Way], rounds: int, batches: int) -> dict[str, 
             for name, process in processes.items():
                 figures[name].append(ask(process, i % batches))
         return figures
-    finally:
-        for process in processes.values():
-            process.kill()
-            process.wait()
 
 
 def seconds(figures: list[Figures]) -> float:

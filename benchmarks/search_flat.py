@@ -13,7 +13,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.paired import Figures, Step, Way, ask, start_way
+from benchmarks.paired import Figures, Running, Step, Way, ask, running
 
 PASSAGES, DIMENSION, K = 200_000, 256, 100
 REPEATS = {1: 24, 8: 12, 64: 4, 128: 2, 256: 1, 1000: 1}
@@ -84,19 +84,14 @@ def compare_searches() -> float:
             "ours": Way("benchmarks.search_flat:ours", {"folder": place}, tuned=True),
             "blas": Way("benchmarks.search_flat:flat", {"folder": place, "always_blas": True}, tuned=True),
         }
-        processes = {name: start_way(way) for name, way in ways.items()}
-        try:
+        with running(ways) as processes:
             ratios = {batch: ratio(processes, batch) for batch in REPEATS}
-        finally:
-            for process in processes.values():
-                process.kill()
-                process.wait()
         for batch in REPEATS:
             check_passages(folder, batch)
     return min(ratios.values())
 
 
-def ratio(processes: dict, batch: int) -> float:
+def ratio(processes: dict[str, Running], batch: int) -> float:
     """Returns seconds of the faster FAISS over ours, the median of the rounds; an earlier round finds the faster."""
     warm = {name: ask(process, batch)["seconds"] for name, process in processes.items()}
     best = min(("default", "blas"), key=warm.__getitem__)
