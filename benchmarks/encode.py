@@ -14,11 +14,12 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from benchmarks.data import FOLDER, pydocs
 from benchmarks.paired import Figures, Step, Way, interleave, ratio, seconds
 from benchmarks.steps import BUDGET, LIMIT, new_module
-from pipeline.modeling.biencoder import encode_rows, load_encoders
+from pipeline.modeling.biencoder import Encoder, encode_rows, load_encoders
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.inputs import Form, passage_row
 from pipeline.modeling.packing import packed_rows
@@ -51,18 +52,18 @@ def write_model(shape: str, folder: Path) -> None:
     save_checkpoint(folder, lm.base_model, FOLDER / "tokenizer")
 
 
+def encode_texts(encoder: Encoder, tokenizer: Tokenizer, given: list[str]) -> np.ndarray:
+    """Returns this program's vectors of texts, of at most LIMIT tokens, float32 [N, E]."""
+    form = Form(special_tokens(tokenizer)[0], question_tokens=32, title_tokens=0)
+    given_N = [passage_row(np.array([]), np.array(one), form, LIMIT) for one in encode(tokenizer, given)]
+    return encode_rows(encoder, given_N, BUDGET)
+
+
 def ours(*, shape: str, model: str) -> Step:
     given, tokenizer = texts(TEXTS[shape]), read_tokenizer(Path(model))
     encoder = load_encoders(Path(model))[1]
-    form = Form(special_tokens(tokenizer)[0], question_tokens=32, title_tokens=0)
     needed = product_operations(encoder.model.config, [len(one) + 2 for one in encode(tokenizer, given, LIMIT - 2)])
-
-    def step(_: int) -> Figures:
-        ids = encode(tokenizer, given)
-        given_N = [passage_row(np.array([]), np.array(one), form, LIMIT) for one in ids]
-        return {"operations": needed, **seen(encode_rows(encoder, given_N, BUDGET))}
-
-    return step
+    return lambda _: {"operations": needed, **seen(encode_texts(encoder, tokenizer, given))}
 
 
 def theirs(*, shape: str, model: str) -> Step:
