@@ -128,7 +128,7 @@ def encode_shards(
 
     On CPU `workers` single-threaded forks share the model; on GPUs there is one rank per GPU.
     """
-    from pipeline.modeling.biencoder import check_fits, encode_rows, load_encoders
+    from pipeline.modeling.biencoder import check_fits, encode_rows, frozen_encoders
     from pipeline.modeling.inputs import passage_rows, read_form
     from pipeline.tokenization.token_files import Tokens
     from pipeline.training.memory import encoding_budget
@@ -136,7 +136,7 @@ def encode_shards(
     settings = EncodeConfig(**config)
     artifact = Tokens.open(Path(tokens))
     form = read_form(EncoderConfig(**encoder), Path(checkpoint), artifact.specials)
-    model = load_encoders(Path(checkpoint))[1]
+    model = frozen_encoders(Path(checkpoint))[1]
     check_fits(model, artifact.specials, Path(checkpoint), "passage_tokens", settings.passage_tokens)
     model.to(device)
     budget = encoding_budget(token_budget, device, model.model.config)

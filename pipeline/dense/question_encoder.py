@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.modeling.biencoder import Encoder, check_fits, encode_rows, load_encoders
+from pipeline.modeling.biencoder import Encoder, check_fits, encode_rows, frozen_encoders
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import Form, Ids, question_room, question_row, read_form
 from pipeline.modeling.sentence_transformers_files import side
@@ -74,6 +74,6 @@ def question_encoder(checkpoint: Path, config: EncoderConfig) -> QuestionEncoder
     folder = side(checkpoint, "query")
     tokenizer = read_tokenizer(folder)
     specials, _ = special_tokens(tokenizer)
-    encoder = load_encoders(checkpoint)[0]
+    encoder = frozen_encoders(checkpoint)[0]
     check_fits(encoder, specials, folder, "encoder.question_tokens", config.question_tokens)
     return QuestionEncoder(encoder, tokenizer, read_form(config, checkpoint, specials))

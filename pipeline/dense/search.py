@@ -151,14 +151,14 @@ def _maker(
     device: str,
 ) -> Callable[[int, int, shards.Tick], np.ndarray]:
     """Returns a function that searches a span of questions and returns a record (see `_record`) for each."""
-    from pipeline.modeling.biencoder import check_fits, encode_rows, load_encoders
+    from pipeline.modeling.biencoder import check_fits, encode_rows, frozen_encoders
     from pipeline.modeling.inputs import question_rows, read_form
     from pipeline.tokenization.token_files import Tokens
     from pipeline.training.memory import encoding_budget
 
     artifact = Tokens.open(Path(tokens))
     form = read_form(shape, Path(checkpoint), artifact.specials)
-    model = load_encoders(Path(checkpoint))[0].to(device)
+    model = frozen_encoders(Path(checkpoint))[0].to(device)
     check_fits(model, artifact.specials, Path(checkpoint), "encoder.question_tokens", shape.question_tokens)
     budget = encoding_budget(token_budget, device, model.model.config)
     opened = open_index(Path(index))

@@ -197,8 +197,8 @@ def most_tokens(config: CocondenserConfig) -> int:
 
 def prepare_cocondenser(config: dict[str, Any], start: Path, tokens: Path, machine: Machine, device: str) -> "Training":
     """Prepares the training, on one rank (pipeline/pretrain/train.py)."""
-    from pipeline.modeling import bert
     from pipeline.modeling.checkpoint import head_objective
+    from pipeline.modeling.start import with_own_head
     from pipeline.pretrain.masking import masked_batch
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import update
@@ -207,9 +207,9 @@ def prepare_cocondenser(config: dict[str, Any], start: Path, tokens: Path, machi
 
     own = CocondenserConfig.model_validate(config)
     if not own.trains:
-        return Training(own, bert.with_own_head(start, None).to(device), head_objective(start))
+        return Training(own, with_own_head(start, None).to(device), head_objective(start))
 
-    module = bert.with_own_head(start, "condenser").to(device)
+    module = with_own_head(start, "condenser").to(device)
     machine = resolve_auto(machine, device, module["lm"].config, module, most_tokens(own))
     data = Tokens.open(tokens)
     documents = long_documents(own, data)

@@ -131,7 +131,7 @@ def update_tokens(config: CondenserConfig, data: Tokens) -> float:
 
 def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine: Machine, device: str) -> "Training":
     """Prepares the training, on one rank (pipeline/pretrain/train.py)."""
-    from pipeline.modeling import bert
+    from pipeline.modeling.start import with_new_head, with_own_head
     from pipeline.pretrain.masking import masked_batch
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import update
@@ -140,9 +140,9 @@ def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine
 
     own = CondenserConfig.model_validate(config)
     if (own.continued or own.checkpoint is not None) and own.head_layers:
-        module = bert.with_own_head(start, own.objective, own.head_layers).to(device)
+        module = with_own_head(start, own.objective, own.head_layers).to(device)
     else:
-        module = bert.with_new_head(start, own.head_layers, own.seed).to(device)
+        module = with_new_head(start, own.head_layers, own.seed).to(device)
     if not own.trains:
         return Training(own, module, own.objective)
 

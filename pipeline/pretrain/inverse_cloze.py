@@ -158,9 +158,9 @@ def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Mach
     """Prepares the training, on one rank (pipeline/pretrain/train.py)."""
     import torch
 
-    from pipeline.modeling import bert
     from pipeline.modeling.checkpoint import head_objective
     from pipeline.modeling.cross_entropy import inverse_cloze
+    from pipeline.modeling.start import with_new_head, with_own_head
     from pipeline.pretrain.batches import packed
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import Contrast, update
@@ -169,13 +169,13 @@ def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Mach
 
     own = IctConfig.model_validate(config)
     if not own.trains:
-        return Training(own, bert.with_own_head(start, None), head_objective(start))
+        return Training(own, with_own_head(start, None), head_objective(start))
 
     data = Tokens.open(tokens)
     passages = usable_passages(own, data.passages)
     batches, rows = sampler(np.ones_like(passages.row_P), own.batch_passages, own.seed, "ict.batch_passages")
 
-    module = bert.with_new_head(start, 0, own.seed)
+    module = with_new_head(start, 0, own.seed)
     lm: Any = module["lm"]
     projection = torch.nn.Linear(lm.config.hidden_size, own.projection, bias=False)
     lm._init_weights(projection)
