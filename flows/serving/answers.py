@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from flows.serving.engine import Engine
 from flows.serving.excerpts import excerpt, highlights, words_of
 from flows.serving.rankings import Failure, Ranking
-from pipeline.data.collection import unknown_question
+from pipeline.data.arrow import text_array
+from pipeline.data.collection import ROWS, unknown_question
 from pipeline.data.metadata import EXACT, Value
-from pipeline.data.stored import read_table
+from pipeline.data.stored import read_batches
 
 if TYPE_CHECKING:
     from flows.serving.question import Question, Session
@@ -76,21 +77,25 @@ def questions_by_passage(collection: Path, passage_ids: Sequence[str] | None = N
 
     Raises InputError for damaged tables.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    relevant = pc.field("relevance") > 0
-    if passage_ids is not None:
-        relevant &= pc.field("passage_id").isin(pa.array(passage_ids, pa.string()))
-    qrels = read_table(collection / "qrels.parquet", columns=["query_id", "passage_id"], filters=relevant)
-    query_of = {row["passage_id"]: row["query_id"] for row in reversed(qrels.to_pylist())}
-    needed = pc.field("query_id").isin(pa.array([*{*query_of.values()}], pa.string()))
-    queries = read_table(collection / "queries.parquet", columns=["query_id", "text"], filters=needed)
-    texts = {row["query_id"]: row["text"] for row in queries.to_pylist()}
+    qrels = _rows(collection / "qrels.parquet", ["passage_id", "query_id", "relevance"], passage_ids)
+    query_of = {row["passage_id"]: row["query_id"] for row in reversed(qrels) if row["relevance"] > 0}
+    queries = _rows(collection / "queries.parquet", ["query_id", "text"], [*{*query_of.values()}])
+    texts = {row["query_id"]: row["text"] for row in queries}
     for query_id in query_of.values():
         if query_id not in texts:
             raise unknown_question(collection / "qrels.parquet", query_id)
     return {passage_id: texts[query_id] for passage_id, query_id in query_of.items()}
+
+
+def _rows(path: Path, columns: list[str], ids: Sequence[str] | None) -> list[dict[str, Any]]:
+    """The rows of a table whose first column is one of `ids` (None: all), in order, with these columns."""
+    import pyarrow.compute as pc
+
+    wanted = None if ids is None else text_array(ids)
+    rows: list[dict[str, Any]] = []
+    for batch in read_batches(path, columns, ROWS):
+        rows += (batch if wanted is None else batch.filter(pc.is_in(batch.column(columns[0]), wanted))).to_pylist()
+    return rows
 
 
 def answers_as_json(

@@ -14,7 +14,7 @@ import numpy as np
 from flows.serving.answers import Answers, describe_answers
 from flows.serving.question import LONGEST, Question
 from flows.serving.rankings import WIDER, Failure, Mask, Ranking, fuse_rankings
-from pipeline.bm25.bm25 import JavaFailed
+from pipeline.bm25.java_child import JavaFailed
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Choice
 from pipeline.formatting import counted

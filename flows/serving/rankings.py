@@ -14,7 +14,7 @@ import numpy as np
 
 from artifacts.objects import digests
 from flows.serving.engine import Engine
-from pipeline.bm25.bm25 import JavaFailed
+from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.passages import Passages
 from pipeline.data.runs import ranked
@@ -151,7 +151,11 @@ def open_dense(engine: Engine, passages: int, often: bool) -> DenseRetriever:
 
     `often`: many questions come at once; each must get the same vector as it would get alone.
     """
+    import torch
+
     from pipeline.dense.question_encoder import TOGETHER, question_encoder
+
+    torch.set_num_threads(1)  # two OpenMP threads on a shared core are many times slower than one
 
     recipe, checkpoint = engine.recipe, engine.run.nodes[engine.model].path
     folder = engine.run.nodes[engine.part(f"index-{engine.metrics['dense']}")].path

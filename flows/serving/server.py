@@ -28,7 +28,7 @@ from flows.serving.batching import Batches, Busy
 from flows.serving.engine import By
 from flows.serving.question import Question, Session
 from flows.serving.rankings import Mask
-from pipeline.bm25.bm25 import JavaFailed
+from pipeline.bm25.java_child import JavaFailed
 from pipeline.errors import InputError
 from pipeline.templates import styles
 from tasks.printable import json_text

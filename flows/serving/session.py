@@ -11,7 +11,7 @@ from flows.serving.ask import ask
 from flows.serving.engine import By, Engine, check_whole
 from flows.serving.question import Question, Session
 from flows.serving.rankings import BM25Retriever, open_dense
-from pipeline.bm25.bm25 import JavaFailed
+from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
 from pipeline.data.passages import in_memory_map, in_parquet
@@ -42,12 +42,10 @@ def open_session(engine: Engine, ways: Iterable[By] | None = None, often: bool =
             artifact = engine.run.nodes[engine.part("bm25")].path
             try:
                 check_whole(engine.run, engine.part("bm25"))
-                searcher = running.enter_context(Searcher(artifact))  # Java loads at the same time as the rest
+                # Java loads at the same time as the rest.
+                searcher = running.enter_context(Searcher(artifact, once=not often))
             except InputError as error:
                 leave_out("bm25", error)
-        import torch
-
-        torch.set_num_threads(1)  # two OpenMP threads on a shared core are many times slower than one
         collection = engine.collection
         passages = in_memory_map(collection) if often else in_parquet(collection)
         if needed & {"dense", "fusion"}:
@@ -71,7 +69,6 @@ def open_session(engine: Engine, ways: Iterable[By] | None = None, often: bool =
         )
         bm25_thread = running.enter_context(ThreadPoolExecutor(1))
         session = Session(engine, passages, Where(collection), known_questions, dense, bm25, bm25_thread, problems)
-        # The first question is many times slower: libraries load their parts, and Java compiles.
-        where = "true" if often else None
-        ask(session, [Question("first", 1, way, where) for way in session.ways if way in needed])
+        if often:  # the first question is many times slower: libraries load their parts, and Java compiles
+            ask(session, [Question("first", 1, way, "true") for way in session.ways if way in needed])
         yield session

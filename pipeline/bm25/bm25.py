@@ -3,27 +3,20 @@
 Java runs in a separate process, through pyserini.
 """
 
-import json
-import subprocess
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from pipeline.bm25 import other_systems
+from pipeline.bm25.java_child import check_child, start_child
 from pipeline.bm25.settings import write_settings
 from pipeline.config import Config
 from pipeline.data import run_files
 from pipeline.data.text_files import wrong_beginning
-from pipeline.errors import InputError
-from pipeline.runtime.processes import ending, environment, listen, python, workers
+from pipeline.runtime.processes import listen, workers
 from pipeline.runtime.work import Metrics, Work
-
-
-class JavaFailed(RuntimeError):
-    """The Java process failed or was killed. The message is one line."""
 
 
 class BM25Config(Config):
@@ -122,34 +115,3 @@ def scores(config: BM25Config) -> str:
     """Returns `weights` if the configured passages hold them, otherwise `bm25`. Raises InputError."""
     first = next(other_systems.passages(config.passages), None) if config.passages else None
     return "weights" if first and isinstance(first[2], dict) else "bm25"
-
-
-def start_child(
-    module: str, job: Mapping[str, Any], stderr: IO[str], stdin: int = subprocess.DEVNULL
-) -> subprocess.Popen[str]:
-    """Starts `module` in a process with its own session, so that a terminal's Ctrl-C reaches only the caller."""
-    return subprocess.Popen(
-        python(module, json.dumps(job)),
-        env=environment(),
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def check_child(child: subprocess.Popen[str], answer: Mapping[str, Any], stderr: IO[str]) -> None:
-    """Raises InputError or JavaFailed, with a one-line message, if the finished process failed."""
-    if "input_error" in answer:
-        raise InputError(answer["input_error"])
-    if "error" in answer:
-        raise JavaFailed(f"BM25 failed: {answer['error']}")
-    if "result" not in answer:
-        raise JavaFailed(f"BM25 failed in its Java process, {ending(child.returncode)}: {last_line(stderr)}")
-
-
-def last_line(stderr: IO[str]) -> str:
-    stderr.seek(0)
-    lines = [line.strip() for line in stderr if line.strip()]
-    return lines[-1] if lines else "it left no message"

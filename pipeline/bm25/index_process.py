@@ -3,7 +3,6 @@
 JOB is JSON. Reports are JSON lines on the original stdout; all output of Java goes to stderr.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from pipeline.bm25 import first_stage, other_systems
 from pipeline.bm25.first_stage import Hits
 from pipeline.bm25.java import in_java
 from pipeline.bm25.lucene import QUERY_CHARACTERS, Document, best_hits, index, open_lucene
+from pipeline.bm25.texts import CONTROL, clean_question, contents, split_identifiers
 from pipeline.data.barred import Dropped, by_id
 from pipeline.data.collection import Query, at_rows, passage_batches, passage_count, passage_ids, sample_rows
 from pipeline.data.words import run_share
@@ -26,26 +26,6 @@ QUERY_TERMS = 4_000
 """Maximum number of terms used of a question with weights."""
 UNKNOWN_SHARE = 0.01
 """Largest number of unknown passages, as a share of the collection; more means that files and collection differ."""
-
-IDENTIFIER = re.compile(r"_|(?<=[^\W\d])\.(?=[^\W\d])|(?<=[a-z0-9])(?=[A-Z])")
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-WORD = re.compile(r"\w+")
-
-
-def contents(title: str, text: str, job: Mapping[str, Any]) -> str:
-    """Returns the indexed text of a passage."""
-    return split_identifiers("\n".join([title] * job["titles"] + [text]).strip(), job)
-
-
-def clean_question(text: str, job: Mapping[str, Any]) -> str:
-    """Returns a question for Lucene: cut, with spaces instead of control characters and lone surrogates."""
-    text = CONTROL.sub(" ", text[:QUERY_CHARACTERS])
-    return " ".join(WORD.findall(text.lower())) if job["scores"] == "weights" else split_identifiers(text, job)
-
-
-def split_identifiers(text: str, job: Mapping[str, Any]) -> str:
-    """Returns the text with its identifiers split, if the job says so: `io.TextWrapper` becomes `io Text Wrapper`."""
-    return IDENTIFIER.sub(" ", text) if job["split_identifiers"] else text
 
 
 def own_documents(collection: Path, job: Mapping[str, Any]) -> Iterator[Document]:

@@ -7,13 +7,15 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.bm25.first_stage import Hits
-from pipeline.data.collection import passage_count
+from pipeline.bm25.texts import QUERY_CHARACTERS
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep, one_line
 from pipeline.runtime.processes import Say
+
+if TYPE_CHECKING:  # a process that answers questions needs no tables
+    from pipeline.bm25.first_stage import Hits
 
 FIELD = "contents"
 BUFFER = 256
@@ -21,8 +23,6 @@ BUFFER = 256
 DOCUMENTS, CHARACTERS = 8192, 1 << 24
 """Maximum number of passages, and approximate maximum of characters, that Lucene gets at once: weights give long texts.
 """
-QUERY_CHARACTERS = 20_000
-"""Maximum characters used of a question. A question of 1 MB would take Lucene minutes without better results."""
 
 Document = tuple[str, str]
 """Passage id and indexed text."""
@@ -39,7 +39,7 @@ class Lucene(NamedTuple):
     """Java's IndexSearcher, for other operations."""
     query: Callable[[str], Any]
     """Text -> a Query for the passages with one of its words."""
-    search: Callable[[str, int], Hits]
+    search: "Callable[[str, int], Hits]"
     """(text, k) -> passage ids and scores, best first; equal scores in the index's order."""
     terms: Callable[[str], int]
     """Text -> number of terms after the analyser."""
@@ -71,6 +71,8 @@ def index(
 
     Counts `passages` and `passages_empty`; `examples` gets the first empty ones. Raises InputError if all are empty.
     """
+    from pipeline.data.collection import passage_count
+
     folder, collection = Path(job["out"], "index"), Path(job["collection"])
     total = passage_count(collection)
     # fmt: off
@@ -132,7 +134,7 @@ def open_lucene(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Lucene:
     def query(text: str) -> Any:
         return generator.buildQuery(FIELD, analyser, text)
 
-    def search(text: str, k: int) -> Hits:
+    def search(text: str, k: int) -> "Hits":
         # unpacks the stored fields of every hit
         hits = ScoredDocs.fromTopDocs(lucene.search(query(text), k), lucene)
         return hits.docids, hits.scores
@@ -140,7 +142,7 @@ def open_lucene(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Lucene:
     return Lucene(lucene, query, search, lambda text: AnalyzerUtils.analyze(analyser, text).size())
 
 
-def best_hits(search: Callable[[str, int], Hits], text: str, depth: int, row: Mapping[str, int]) -> Hits:
+def best_hits(search: "Callable[[str, int], Hits]", text: str, depth: int, row: Mapping[str, int]) -> "Hits":
     """Returns the first `depth` hits by score, then passage order (`row`), also if `depth` falls among equal scores."""
     requested = depth + 16
     while True:

@@ -11,9 +11,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.bm25.index_process import clean_question
 from pipeline.bm25.java import in_java
 from pipeline.bm25.lucene import Lucene, open_lucene
+from pipeline.bm25.texts import clean_question
 from pipeline.data.stored import AGAIN
 from pipeline.errors import InputError
 from pipeline.runtime.processes import Say

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pipeline.bm25.bm25 import check_child, start_child
+from pipeline.bm25.java_child import check_child, start_child
 from pipeline.bm25.settings import read_settings
 from pipeline.errors import InputError
 from pipeline.runtime.processes import cores
@@ -26,15 +26,16 @@ class Searcher:
     `with Searcher(artifact) as searcher: searcher.hits([("how to parse a date", 10, None)])`. Java loads in the
     background (2 s); the first question, or `wait`, waits for it. The process ends with the `with`, or with its caller.
     If passages have weights, the weights of a question are the counts of its words in lower case.
+    `once`: Java starts faster and computes more slowly, for one question; the hits are the same.
     Raises InputError for an artifact from a run file. Its methods raise JavaFailed.
     """
 
-    def __init__(self, artifact: Path) -> None:
+    def __init__(self, artifact: Path, once: bool = False) -> None:
         settings = read_settings(artifact)
         if settings["scores"] == "run":
             raise InputError("the first stage is a run file (bm25.run), which cannot answer single questions")
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-        job = {"index": str((artifact / "index").resolve()), **settings, "threads": min(cores(), 4)}
+        job = {"index": str((artifact / "index").resolve()), **settings, "threads": min(cores(), 4), "once": once}
         self._child = start_child("pipeline.bm25.search_process", job, self._stderr, stdin=subprocess.PIPE)
         self._lock = threading.Lock()
         self._ready = False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pipeline.data.arrow import integer_array
 from pipeline.data.parquet import parquet_file, parquet_writer
 from pipeline.data.stored import AGAIN, input_error_on_read, read_batches, read_table
 from pipeline.errors import InputError
@@ -125,15 +126,17 @@ def at_rows(path: Path, rows: "Sequence[int] | np.ndarray", columns: Sequence[st
         edges = np.cumsum([0, *(file.metadata.row_group(n).num_rows for n in range(file.num_row_groups))])
         group_R = np.searchsorted(edges, row_R, side="right") - 1
         names = file.schema_arrow.names if columns is None else list(columns)
-        parts, place_R = [file.schema_arrow.empty_table().select(names)], np.empty(len(row_R), np.int64)
+        parts, place_R = [], np.empty(len(row_R), np.int64)
         done = 0
         for group in np.unique(group_R):
             at = np.flatnonzero(group_R == group)
             table = file.read_row_group(int(group), columns=names).select(names)
-            parts.append(table.take(row_R[at] - edges[group]))
+            parts.append(table.take(integer_array(row_R[at] - edges[group])))
             place_R[at] = done + np.arange(len(at))
             done += len(at)
-    return pa.concat_tables(parts).take(place_R)
+        if not parts:
+            parts.append(file.schema_arrow.empty_table().select(names))
+    return pa.concat_tables(parts).take(integer_array(place_R))
 
 
 def passage_ids(collection: Path) -> list[str]:

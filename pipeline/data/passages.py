@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.data import metadata
+from pipeline.data.arrow import integers, text_array
 from pipeline.data.collection import PASSAGE_COLUMNS, ROWS, at_rows, passage_count
 from pipeline.data.ids import hash_id
 from pipeline.data.stored import input_error_on_read, read_batches
@@ -50,18 +51,18 @@ def in_parquet(collection: Path) -> Passages:
     count = passage_count(collection)
 
     def rows(ids: Sequence[str]) -> np.ndarray:
-        unique_ids = pa.array(ids, pa.string()).unique()
+        all_ids = text_array(ids)
+        unique_ids = all_ids.unique()
         row_U, start = np.full(len(unique_ids), -1, np.int64), 0
         for batch in read_batches(path, ["passage_id"], 8 * ROWS):
             place = pc.index_in(batch.column(0), unique_ids)
-            at = np.flatnonzero(np.asarray(pc.is_valid(place)))
-            row_U[place.take(pa.array(at)).to_numpy()] = start + at
+            row_U[integers(place.drop_null())] = start + integers(pc.indices_nonzero(place.is_valid()))
             start += len(batch)
-        return known_rows(row_U[pc.index_in(pa.array(ids, pa.string()), unique_ids).to_numpy()], ids, path)
+        return known_rows(row_U[integers(pc.index_in(all_ids, unique_ids))], ids, path)
 
     def documents(row_R: np.ndarray) -> np.ndarray:
         encoded = at_rows(path, row_R, ["doc_id"]).column(0).combine_chunks().dictionary_encode()
-        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        return integers(encoded.indices)
 
     return Passages(
         count=count,

@@ -14,12 +14,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipeline.config import number_or
 from pipeline.errors import InputError
 from pipeline.runtime import network
-from pipeline.runtime.work import Machine, Progress
+
+if TYPE_CHECKING:  # children that only call Java load no pydantic
+    from pipeline.runtime.work import Machine, Progress
 
 LOG = logging.getLogger(__name__)
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,7 +104,7 @@ def report_errors(report: Say, before_exit: Callable[[int], None] = lambda code:
     sys.exit(code)
 
 
-def listen(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any]:
+def listen(child: subprocess.Popen[str], progress: "Progress") -> dict[str, Any]:
     """Passes on the child's progress and its log lines (`log_to`) until it ends.
 
     Returns its final message: a result or the first error.
@@ -145,8 +146,10 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def workers(machine: Machine) -> int:
+def workers(machine: "Machine") -> int:
     """Returns the number of processes that encode, search, score and mine on the CPU, and of Lucene's threads."""
+    from pipeline.config import number_or
+
     return number_or(machine.workers, min(cores(), 8))
 
 

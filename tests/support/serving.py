@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from flows.serving.answers import Answer
 from flows.serving.engine import Engine
 from flows.serving.question import Question
-from pipeline.bm25.bm25 import JavaFailed
+from pipeline.bm25.java_child import JavaFailed
 from pipeline.errors import InputError
 
 SCRIPT = "<script>document.title = 'taken over'</script> <b>w1</b> & w2"

@@ -8,7 +8,7 @@ import pytest
 from searched import CONFIG, build, write_collection
 
 from flows.serving.rankings import FILTERS, SPARE, BM25Retriever, Ranking
-from pipeline.bm25.bm25 import JavaFailed
+from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.passages import in_parquet
 

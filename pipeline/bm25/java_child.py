@@ -1,0 +1,44 @@
+"""Starts a process for Java, and describes how it failed."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from typing import IO, Any
+
+from pipeline.errors import InputError
+from pipeline.runtime.processes import ending, environment, python
+
+
+class JavaFailed(RuntimeError):
+    """The Java process failed or was killed. The message is one line."""
+
+
+def start_child(
+    module: str, job: Mapping[str, Any], stderr: IO[str], stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
+    """Starts `module` in a process with its own session, so that a terminal's Ctrl-C reaches only the caller."""
+    return subprocess.Popen(
+        python(module, json.dumps(job)),
+        env=environment(),
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def check_child(child: subprocess.Popen[str], answer: Mapping[str, Any], stderr: IO[str]) -> None:
+    """Raises InputError or JavaFailed, with a one-line message, if the finished process failed."""
+    if "input_error" in answer:
+        raise InputError(answer["input_error"])
+    if "error" in answer:
+        raise JavaFailed(f"BM25 failed: {answer['error']}")
+    if "result" not in answer:
+        raise JavaFailed(f"BM25 failed in its Java process, {ending(child.returncode)}: {last_line(stderr)}")
+
+
+def last_line(stderr: IO[str]) -> str:
+    stderr.seek(0)
+    lines = [line.strip() for line in stderr if line.strip()]
+    return lines[-1] if lines else "it left no message"
