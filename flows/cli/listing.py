@@ -1,6 +1,6 @@
 """Lists recipes, recipes of sentence tasks, and ablations with their titles."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -9,16 +9,15 @@ from rich.table import Table
 from flows.cli.options import out, print_json
 
 if TYPE_CHECKING:
-    from flows.recipes.recipe import Recipe
-    from flows.sentences.recipe import SentenceRecipe
+    from flows.recipes.yaml_layers import Summary
 
 
-def print_recipes(recipes: "Iterable[Recipe | SentenceRecipe]", as_json: bool) -> None:
+def print_recipes(recipes: "Sequence[Summary]", as_json: bool) -> None:
     """Prints the recipes' names, titles and descriptions."""
     if as_json:
-        print_json([{"name": one.name, "title": one.title, "description": one.description} for one in recipes])
+        print_json([one._asdict() for one in recipes])
         return
-    print_listing((one.name, one.title, one.description) for one in recipes)
+    print_listing(recipes)
 
 
 def print_listing(rows: Iterable[tuple[str, str, str]]) -> None:

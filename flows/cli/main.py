@@ -75,10 +75,9 @@ app.add_typer(sentences_app, name="sentences")
 @app.command(epilog="Example: [bold]cocondenser recipes --json[/bold]")
 def recipes(as_json: Json = False) -> None:
     """List the recipes."""
-    from flows.recipes.recipe import resolve
-    from flows.recipes.yaml_layers import listed
+    from flows.recipes.yaml_layers import RECIPES, summaries
 
-    print_recipes(map(resolve, listed()), as_json)
+    print_recipes(summaries(RECIPES), as_json)
 
 
 @app.command(epilog="Example: [bold]cocondenser up --port 4200[/bold]")

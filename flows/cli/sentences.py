@@ -27,10 +27,10 @@ Name = Annotated[
 @sentences_app.command(epilog="Example: [bold]cocondenser sentences recipes --json[/bold]")
 def recipes(as_json: Json = False) -> None:
     """List the recipes of sentence tasks."""
-    from flows.recipes.yaml_layers import listed
-    from flows.sentences.recipe import SENTENCES, resolve_sentences
+    from flows.recipes.yaml_layers import summaries
+    from flows.sentences.family import SENTENCES
 
-    print_recipes(map(resolve_sentences, listed(SENTENCES)), as_json)
+    print_recipes(summaries(SENTENCES), as_json)
 
 
 @sentences_app.command(epilog="Example: [bold]cocondenser sentences plan stsb --set repeats=5[/bold]")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from yaml.composer import Composer
@@ -117,6 +117,20 @@ RECIPES = Family(Path(__file__).parent, "recipe", "cocondenser recipes", _texts_
 def named(family: Family = RECIPES) -> list[str]:
     """The project's files, without base.yaml."""
     return sorted(path.stem for path in family.folder.glob("*.yaml") if path.stem != "base")
+
+
+class Summary(NamedTuple):
+    """What a listing shows of a file."""
+
+    name: str
+    title: str
+    description: str
+
+
+def summaries(family: Family = RECIPES) -> list[Summary]:
+    """The project's files that are not hidden. Their other fields are not checked, which would take a second."""
+    all_data = (read(name, family).data for name in named(family))
+    return [Summary(data["name"], data["title"], data["description"]) for data in all_data if not data["hidden"]]
 
 
 def listed(family: Family = RECIPES) -> list[str]:

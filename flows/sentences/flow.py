@@ -13,8 +13,9 @@ from flows.graph.run_nodes import Done
 from flows.recipes import yaml_layers
 from flows.sentences.checks import check_sizes
 from flows.sentences.dag import SUMMARY
+from flows.sentences.family import SENTENCES
 from flows.sentences.prepare import prepare_sentences
-from flows.sentences.recipe import SENTENCES, SentenceRecipe
+from flows.sentences.recipe import SentenceRecipe
 from flows.sentences.results import add_to_page, read_summary, results_markdown
 from pipeline.errors import InputError
 from tasks import page

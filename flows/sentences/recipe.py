@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from artifacts.schema import Name
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import validate
+from flows.sentences.family import SENTENCES
 from pipeline import paths
 from pipeline.config import Config, Seed
 from pipeline.runtime.work import Machine
@@ -17,9 +18,6 @@ from pipeline.sentences.model import SentenceEncoder
 from pipeline.sentences.readers import LabelledConfig, ScoredConfig, TripletConfig
 from pipeline.sentences.tune import TuneTraining
 
-SENTENCES = yaml_layers.Family(
-    Path(__file__).parent, "recipe of sentences", "cocondenser sentences recipes", yaml_layers.own_texts, kind="kind"
-)
 HUB = "hub:"
 ALL = "all"
 """The size with all training rows."""

@@ -15,8 +15,8 @@ from flows.deploy.deployments import PREFECT_YAML, render
 from flows.flow import cocondenser
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import resolve
+from flows.sentences.family import SENTENCES
 from flows.sentences.flow import sentences
-from flows.sentences.recipe import SENTENCES
 
 FLOWS = [(cocondenser, "recipe", "marco"), (sentences, "recipe", "stsb"), (ablation, "ablation", "low-data")]
 
