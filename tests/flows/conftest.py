@@ -105,7 +105,7 @@ def kept_searchers() -> Iterator[list[Path]]:
     with ExitStack() as running, pytest.MonkeyPatch.context() as patch:
 
         @cache
-        def searcher(artifact: Path) -> Searcher:
+        def searcher(artifact: Path, once: bool) -> Searcher:
             kept = KeptSearcher(artifact)
             running.callback(Searcher.close, kept)
             return kept

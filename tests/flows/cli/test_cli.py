@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from writing import put
 
 from flows.cli.main import app, main
+from flows.recipes.recipe import resolve
+from flows.recipes.yaml_layers import listed, summaries
 
 HEAVY = ("torch", "transformers", "prefect", "pyarrow", "pandas", "numpy")
 COMMANDS = [
@@ -39,6 +41,21 @@ def test_help_imports_nothing_heavy(run_cli, tmp_path: Path) -> None:
     assert time.monotonic() - start < 10  # 0.5 s on a machine that does nothing else
     code = f"import sys, flows.cli.main; print([m for m in {HEAVY} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_listing_recipes_imports_nothing_heavy() -> None:
+    for command in ("recipes",), ("sentences", "recipes"):
+        code = (
+            f"import sys; from flows.cli.main import app; app({[*command, '--json']}, standalone_mode=False)\n"
+            f"print([m for m in {(*HEAVY, 'flows.recipes.recipe')} if m in sys.modules])"
+        )
+        process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert process.stdout.splitlines()[-1] == "[]", process.stderr
+
+
+def test_the_list_has_the_texts_of_the_checked_recipes() -> None:
+    checked = [resolve(name) for name in listed()]
+    assert summaries() == [(recipe.name, recipe.title, recipe.description) for recipe in checked]
 
 
 def test_recipes_lists_all_but_hidden_recipes(call_cli, tmp_path: Path) -> None:

@@ -79,6 +79,42 @@ def both(make: Make) -> Store:
     return make(run_file=False, dense=True)
 
 
+SEARCH = """
+import sys
+from types import SimpleNamespace
+import numpy as np
+from flows.cli.main import app
+from pipeline.bm25 import searcher
+
+by, store = sys.argv[1:]
+children, start = [], searcher.start_child
+searcher.start_child = lambda *arguments, **options: children.append("java") or start(*arguments, **options)
+if by != "bm25":
+    from pipeline.dense import question_encoder
+
+    question_encoder.question_encoder = lambda *_: SimpleNamespace(
+        rows=lambda texts: [np.zeros(1, int)] * len(texts),
+        vectors=lambda rows, together: np.ones((len(rows), 1), np.float32),
+        cut=lambda text: "",
+    )
+app(["search", "merge sorted lists", "--by", by, "--store", store, "--json"], standalone_mode=False)
+late = ("torch", "torch._dynamo", "transformers", "pandas", "scipy", "duckdb", "jnius", "prefect")
+print([name for name in late if name in sys.modules] + children, file=sys.stderr)
+"""
+"""Searches in a process of its own, with an invented question vector. The last line says what was loaded."""
+
+
+@pytest.mark.parametrize(
+    ("by", "loaded"), [("bm25", ["java"]), ("dense", ["torch"]), ("fusion", ["torch", "java"])], ids=str
+)
+def test_a_search_loads_only_what_its_method_needs(both: Store, by: str, loaded: list[str]) -> None:
+    command = [sys.executable, "-c", SEARCH, by, str(both.root)]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)["answers"][0]["doc_id"] == ("doc2" if by == "dense" else "doc0")
+    assert process.stderr.splitlines()[-1] == str(loaded)
+
+
 @pytest.fixture(scope="module")
 def dense_and_run_file(make: Make) -> Store:
     return make(run_file=True, dense=True)

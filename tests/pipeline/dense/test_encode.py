@@ -138,6 +138,28 @@ def test_only_the_changed_shards_of_a_changed_collection_are_encoded(edit, world
         assert (after.out / name).read_bytes() == (fresh.out / name).read_bytes()
 
 
+def without_titles(tokens: Path, target: Path, rows: range) -> Path:
+    """The tokens with empty titles of the passages `rows`."""
+    titles = Tokens.open(tokens).titles
+    shutil.copytree(tokens, target)
+    ids = [titles[row][: 0 if row in rows else None] for row in range(len(titles))]
+    np.save(target / "titles" / "tokens.npy", np.concatenate(ids))
+    np.save(target / "titles" / "offsets.npy", np.cumsum([0, *map(len, ids)]))
+    return target
+
+
+def test_whole_texts_reuse_the_shards_without_a_removed_title(world, work, inline, tmp_path):
+    """`encode-whole` after `encode-stage2`: the same model; questions were cut out of some passages' titles."""
+    stage2, fresh, whole = work("stage2"), work("fresh"), work("whole")
+    evaluated = without_titles(world.tokens, tmp_path / "tokens", range(20, 24))
+    encode(SMALL, ENCODER, evaluated, world.checkpoint, stage2)
+    encode(SMALL, ENCODER, world.tokens, world.checkpoint, fresh)
+    metrics = encode(SMALL, ENCODER, world.tokens, world.checkpoint, replace(whole, earlier=[stage2.out]))
+    assert metrics["shards"] - 4 <= metrics["shards_reused"] < metrics["shards"]
+    for path in fresh.out.iterdir():
+        assert (whole.out / path.name).read_bytes() == path.read_bytes()
+
+
 def test_undamaged_shards_are_reused_and_not_encoded_again(world, work, inline):
     before, after = work("before"), work("after")
     encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
