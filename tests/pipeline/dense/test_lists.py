@@ -58,7 +58,7 @@ def test_a_search_resumes_with_its_finished_lists(find, work, monkeypatch):
     find(cut)
     assert before.items() <= lists(cut).items()
     assert same(whole, cut)
-    monkeypatch.setattr("pipeline.modeling.biencoder.load_encoders", lambda folder: pytest.fail("no model is needed"))
+    monkeypatch.setattr("pipeline.modeling.biencoder.frozen_encoders", lambda folder: pytest.fail("no model is needed"))
     find(replace(cut, out=work("again").out))
 
 
