@@ -93,7 +93,7 @@ def linear_and_activation(module: Any, x_RD: Tensor) -> tuple[Tensor, Tensor]:
     `module`: a `BertIntermediate`, or RoBERTa's.
     """
     dense, activation = module.dense, module.intermediate_act_fn
-    product_type, is_gelu = autocast_type(x_RD.device.type), getattr(activation, "act", None) is F.gelu
+    product_type, is_gelu = autocast_type(x_RD.device.type), F.gelu in (activation, getattr(activation, "act", None))
     if product_type is None or not (is_gelu and len(x_RD) >= MANY_ROWS and compiler.is_compiled(x_RD)):
         x_RD, inner_RI = linears((dense,), x_RD)
         return x_RD, activation(inner_RI)

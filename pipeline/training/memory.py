@@ -1,7 +1,7 @@
 """How much memory an update needs, and how much there is: estimates that change the speed, never the loss.
 
-Shapes: T tokens of a chunk, D dimensions, I inner dimensions of a layer, V vocabulary. On CUDA activations have 2 bytes,
-or 4 with `machine.precision: float32`.
+Shapes: T tokens of a chunk, D dimensions, I inner dimensions of a layer, V vocabulary. On CUDA activations have two
+bytes, or four with `machine.precision: float32`.
 """
 
 import logging
