@@ -1,6 +1,6 @@
 """Times several ways of doing the same work, in turn, each in its own process.
 
-    python -m benchmarks.paired benchmarks.steps:ours '{"shape": "mini", "kind": "spans", "sequences": 32}'
+    python -m benchmarks.paired benchmarks.steps:ours '{"shape": "mini", "kind": "spans", "sequences": 32}' float32
     runs one such process
 
 A way is a function of keyword arguments that returns a step: step(i) does the work once and returns figures. The
@@ -17,9 +17,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from statistics import median
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from pipeline.runtime.launch import TRAINING, child_environment
+from pipeline.runtime.precision import Precision, use_precision
 from pipeline.runtime.processes import ending
 
 Figures = dict[str, float]
@@ -36,6 +37,8 @@ class Way(NamedTuple):
     """Whether it runs in the environment of this project's processes; otherwise in the usual one."""
     kept: int = TRAINING
     """Memory that the allocator of a tuned process keeps (pipeline.runtime.launch)."""
+    precision: Precision = "float32"
+    """Of this program's models."""
 
 
 class Running(NamedTuple):
@@ -59,7 +62,7 @@ def _start(way: Way) -> Iterator[Running]:
     environment = child_environment("cpu", 1, way.kept) if way.tuned else {**os.environ, "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.paired", way.function, json.dumps(dict(way.arguments))],
+            [sys.executable, "-m", "benchmarks.paired", way.function, json.dumps(dict(way.arguments)), way.precision],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -122,6 +125,7 @@ def ratio(slow: list[Figures], fast: list[Figures]) -> float:
 
 def main() -> None:
     module, name = sys.argv[1].split(":")
+    use_precision(cast(Precision, sys.argv[3]))
     channel = os.dup(1)
     os.dup2(2, 1)
     step = getattr(importlib.import_module(module), name)(**json.loads(sys.argv[2]))

@@ -155,11 +155,11 @@ def sgemm() -> Step:
     return lambda _: {"rate": float(peak("cpu") or 0.0)}
 
 
-def compare_steps(ways: Mapping[str, Way], rounds: int) -> dict[str, list[Figures]]:
+def compare_steps(ways: Mapping[str, Way], rounds: int, tolerance: float = TOLERANCE) -> dict[str, list[Figures]]:
     """Returns each way's figures (`interleave`). SystemExit unless all ways with a loss have the same first one."""
     figures = interleave(ways, rounds, BATCHES)
     first = [rows[0]["loss"] for rows in figures.values() if "loss" in rows[0]]
-    if max(first) - min(first) > TOLERANCE * max(first):
+    if max(first) - min(first) > tolerance * max(first):
         raise SystemExit(f"the ways differ in their first loss: {first}")
     print(", ".join(f"{name} {seconds(rows):.2f} s" for name, rows in figures.items()), file=sys.stderr)
     return figures

@@ -1,0 +1,5 @@
+"""A benchmark that this machine cannot run."""
+
+
+class Skipped(Exception):
+    """The message says why."""
