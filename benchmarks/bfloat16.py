@@ -86,8 +86,8 @@ def condenser() -> float:
     return min(ratios.values())
 
 
-COCONDENSER = {"shape": "mini", "kind": "spans", "sequences": 64, "pairs": True, "cache": "always"}
-FINETUNING = {"questions": 8, "own": 8, "titles": False}
+COCONDENSER: dict[str, Any] = {"shape": "mini", "kind": "spans", "sequences": 64, "pairs": True, "cache": "always"}
+FINETUNING: dict[str, Any] = {"questions": 8, "own": 8, "titles": False}
 ROWS: dict[str, Callable[[], float]] = {
     "encode_minilm_bf16": lambda: encoding("minilm"),
     "encode_base_bf16": lambda: encoding("base"),

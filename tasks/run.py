@@ -83,7 +83,7 @@ def with_precision(order: Order, checkpoints: Path) -> Machine:
     machine, entry = order.machine, STAGES[order.node.stage]
     if not entry.gpu or is_on_ray(order):
         return machine
-    precision = precision_of(machine, checkpoints)
+    precision = "float32" if entry.float32 else precision_of(machine, checkpoints)
     get_run_logger().info("%s: computes in %s", order.node.name, precision)
     if precision == "bfloat16" and device_of(machine) == "cpu" and bfloat16.speedup() < 1:
         ratio = f"{bfloat16.speedup():.1g} times as fast as float32"

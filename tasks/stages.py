@@ -49,6 +49,8 @@ class Stage:
     """{NODE or NODE.FIELD: where the recipe has it} for nodes with another section."""
     gpu: bool = False
     """Computes on the GPU if there is one, and waits until no other run uses it."""
+    float32: bool = False
+    """Its model computes in float32, whatever `machine.precision` is."""
     earlier: bool = False
     """Reuses parts of artifacts that the same code built before."""
     parts: bool = False
@@ -229,7 +231,7 @@ STAGES: dict[str, Stage] = {
         checks={"ingest": at("pipeline.evaluate.evaluate:check_collection")},
         shown=True,
     ),
-    "attention": Stage("pipeline.evaluate.attention:attention", unread=always("corpus"), gpu=True),
+    "attention": Stage("pipeline.evaluate.attention:attention", unread=always("corpus"), gpu=True, float32=True),
     "report": Stage("pipeline.report.build:report", identity="key", lineage=True),  # times are not an input
     "sentence_table": Stage(
         "pipeline.sentences.tables:sentence_table",

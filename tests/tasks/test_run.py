@@ -230,9 +230,11 @@ def test_a_stage_that_requests_its_lineage_gets_it(
     assert [store.record(one.key).gpus for one in (ref, on_three, on_many)] == [0, 3, None]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("computes", "expected"), [(True, "bfloat16"), (False, None)])
+@pytest.mark.parametrize(
+    ("kind", "expected"), [({"gpu": True}, "bfloat16"), ({"gpu": True, "float32": True}, "float32"), ({}, None)]
+)
 def test_the_record_has_the_precision_of_a_model(
-    store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch, computes: bool, expected: str | None
+    store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch, kind: dict[str, bool], expected: str | None
 ) -> None:
     from letters import letter
 
@@ -243,7 +245,7 @@ def test_the_record_has_the_precision_of_a_model(
         return letter(config, before, work)
 
     monkeypatch.setattr("pipeline.runtime.bfloat16.speedup", lambda: 2.0)
-    monkeypatch.setitem(STAGES, "letter", Stage(seeing, gpu=computes))
+    monkeypatch.setitem(STAGES, "letter", Stage(seeing, **kind))
     ref = run(order(store, machine.model_copy(update={"precision": "auto"}), "a"), {"before": None}).result()
     assert store.record(ref.key).precision == expected  # type: ignore[union-attr]
     assert seen == [expected or "auto"]

@@ -1,10 +1,12 @@
 """Low precision: products of cast weights, float32 sums and gradients. bfloat16 on the CPU represents a GPU's."""
 
 import gc
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 import updates
@@ -13,12 +15,18 @@ from torch import nn
 from torch.nn import functional as F
 
 from pipeline.modeling import cast_weights, layers
+from pipeline.modeling.biencoder import encode_rows
 from pipeline.modeling.cast_weights import cast
 from pipeline.modeling.cross_entropy import ROWS, cross_entropy
 from pipeline.runtime import precision
 
 SHAPE = {**updates.SMALL, "vocab_size": 500}
 LOW = torch.bfloat16
+
+
+@pytest.fixture
+def own_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "_precision", None)
 
 
 @pytest.fixture
@@ -50,6 +58,20 @@ def test_an_update_is_that_of_float32_but_for_rounding(monkeypatch, architecture
         if one.grad.norm() > 0.01 * largest:  # those of queries and keys of random weights are rounding errors
             assert F.cosine_similarity(one.grad.flatten(), other.grad.flatten(), 0) > 0.99, parameter
             assert other.grad.norm() == pytest.approx(one.grad.norm(), rel=0.03), parameter
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_vectors_are_those_of_float32_but_for_rounding(own_precision, pooling):
+    """On a CPU, as `machine.precision: bfloat16` computes them."""
+    one = replace(updates.encoder("bert", SHAPE, 0.0), pooling=pooling)
+    ids = [np.r_[2, np.arange(5, 5 + n), 3] for n in (3, 30, 11)]
+    expected_NE = encode_rows(one, ids, 30)
+    precision.use_precision("bfloat16")
+    vector_NE = encode_rows(one, ids, 30)
+    assert vector_NE.dtype == np.float32
+    assert not np.array_equal(vector_NE, expected_NE)
+    lengths_N = np.linalg.norm(vector_NE, axis=1) * np.linalg.norm(expected_NE, axis=1)
+    assert ((vector_NE * expected_NE).sum(1) / lengths_N).min() > 0.9995
 
 
 def test_kept_graphs_and_the_gradient_cache_give_the_same_bits(low):

@@ -1,0 +1,55 @@
+"""Whether trainings in bfloat16 on a CPU reach the losses of float32: the same batches, start and number of updates.
+
+    python -m benchmarks.losses [--updates 300]
+
+Condenser, coCondenser with its gradient cache and fine-tuning, 4 x 256. Prints a line of JSON: each way's mean loss
+over the last tenth, and their ratio; exit code 1 if one is beyond 1 %. It runs on any processor (300 updates take ten
+minutes; longer where bfloat16 is slow).
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from statistics import mean
+
+import torch
+
+from benchmarks import finetune_step, steps
+from benchmarks.bfloat16 import COCONDENSER, FINETUNING
+from benchmarks.paired import Step
+from pipeline.runtime.precision import Precision, use_precision
+
+TOLERANCE = 0.01
+TRAININGS: dict[str, Callable[[], Step]] = {
+    "condenser": lambda: steps.ours(shape="mini", kind="spans", sequences=32),
+    "cocondenser": lambda: steps.ours(**COCONDENSER),
+    "finetune": lambda: finetune_step.ours(**FINETUNING),
+}
+
+
+def last_loss(training: Callable[[], Step], updates: int, precision: Precision) -> float:
+    """Returns the mean loss of the last tenth of the updates."""
+    use_precision(precision)
+    step = training()
+    losses = [step(i)["loss"] for i in range(updates)]
+    return mean(losses[-max(1, updates // 10) :])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.losses", description=__doc__.splitlines()[0])
+    parser.add_argument("--updates", type=int, default=300, help="of each training (default: 300)")
+    updates = parser.parse_args().updates
+    torch.set_num_threads(1)
+    found = {}
+    for name, training in TRAININGS.items():
+        single, half = (last_loss(training, updates, one) for one in ("float32", "bfloat16"))
+        found[name] = {"float32": single, "bfloat16": half, "ratio": half / single}
+        print(f"{name}: {half / single:.5f}", file=sys.stderr, flush=True)
+    print(json.dumps(found))
+    if beyond := [name for name, x in found.items() if abs(x["ratio"] - 1) > TOLERANCE]:
+        sys.exit(f"beyond 1 %: {', '.join(beyond)}")
+
+
+if __name__ == "__main__":
+    main()
