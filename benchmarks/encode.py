@@ -101,7 +101,7 @@ def measure(shape: str) -> tuple[float, float]:
             "sgemm": Way("benchmarks.steps:sgemm", {}, tuned=True),
         }
         figures = interleave(ways, ROUNDS[shape], batches=1)
-    seen_alike({name: figures[name][0] for name in ("sentence-transformers", "ours")}, TOLERANCE)
+    check_equal_vectors({name: figures[name][0] for name in ("sentence-transformers", "ours")}, TOLERANCE)
     found = ratio(figures["sentence-transformers"], figures["ours"])
     turns = zip(figures["ours"], figures["sgemm"], strict=True)
     share = median(x["operations"] / x["seconds"] / y["rate"] for x, y in turns)
@@ -110,15 +110,15 @@ def measure(shape: str) -> tuple[float, float]:
     return found, share
 
 
-def seen_alike(figures: Mapping[str, Figures], tolerance: float) -> None:
-    """SystemExit unless all ways gave the same vectors, within `tolerance` times the largest number (at least 1)."""
+def check_equal_vectors(figures: Mapping[str, Figures], tolerance: float) -> None:
+    """SystemExit unless all ways gave the same vectors, within `tolerance` times the largest number."""
     numbers = {
         way: {name: x for name, x in of_way.items() if name.startswith("vector")} for way, of_way in figures.items()
     }
     largest = max(abs(x) for of_way in numbers.values() for x in of_way.values())
     for name in next(iter(numbers.values())):
         seen = {way: of_way[name] for way, of_way in numbers.items()}
-        if max(seen.values()) - min(seen.values()) > tolerance * max(largest, 1.0):
+        if max(seen.values()) - min(seen.values()) > tolerance * largest:
             raise SystemExit(f"{name}: {', '.join(f'{x} by {way}' for way, x in seen.items())}")
 
 

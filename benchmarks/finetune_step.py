@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks import published
 from benchmarks.data import pydocs
 from benchmarks.paired import Figures, Step, Way, ratio
-from benchmarks.steps import BATCHES, BUDGET, LIMIT, adam, compare_steps, new_module
+from benchmarks.steps import BATCHES, BUDGET, LIMIT, adam, compare_steps, new_module, update_weights
 from pipeline.data.barred import Texts, between
 from pipeline.data.judged import PassageLists
 from pipeline.finetune import examples, losses
@@ -69,10 +69,10 @@ def new_model() -> Any:
     return new_module("mini", 0.0)["lm"].bert
 
 
-def ours(questions: int, own: int, titles: bool) -> Step:
+def ours(questions: int, own: int, titles: bool, learning_rate: float = 1e-5) -> Step:
     """This project's update: drawing, packing, loss, gradients, optimiser."""
     encoder, source = Encoder(new_model(), "cls"), Source(questions, own, titles)
-    optimiser = adam(encoder.model, fused=True)
+    optimiser = adam(encoder.model, fused=True, learning_rate=learning_rate)
     for parameter in encoder.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     nothing_QP = torch.zeros(questions, questions * own, dtype=torch.bool)
@@ -90,8 +90,7 @@ def ours(questions: int, own: int, titles: bool) -> Step:
             return vectors(encoder, pack([ids[row] for row in piece.row_B], "cpu"))
 
         value = backward(encoder.model, encode, given, (len(ids), encoder.dimension), loss, keep, "cpu")
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=False)
+        update_weights(optimiser)
         return {"loss": float(value), "tokens": float(length_R.sum())}
 
     return step

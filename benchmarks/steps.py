@@ -89,8 +89,16 @@ class Source:
         )
 
 
-def adam(module: torch.nn.Module, fused: bool) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(module.parameters(), lr=1e-5, fused=fused)
+def adam(module: torch.nn.Module, fused: bool, learning_rate: float = 1e-5) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(module.parameters(), lr=learning_rate, fused=fused)
+
+
+def update_weights(optimiser: torch.optim.Optimizer) -> None:
+    """Changes the weights as pipeline/training/loop.py does, and clears the gradients."""
+    optimiser.step()
+    # The fused kernel does not count its change, and the cast copies of weights depend on it.
+    torch.autograd.graph.increment_version([x for group in optimiser.param_groups for x in group["params"]])
+    optimiser.zero_grad(set_to_none=False)
 
 
 def ours(
@@ -103,10 +111,11 @@ def ours(
     dropout: float = 0.0,
     budget: int = BUDGET,
     device: str = "cpu",
+    learning_rate: float = 1e-5,
 ) -> Step:
     """This project's update: packing, losses, gradients, optimiser. On CUDA it reads no loss, which would wait."""
     module, skip_from = new_module(shape, dropout).to(device), SHAPES[shape]["skip_from"]
-    source, optimiser = Source(kind, sequences, budget, device), adam(module, fused=True)
+    source, optimiser = Source(kind, sequences, budget, device), adam(module, fused=True, learning_rate=learning_rate)
     goal = objective("condenser")
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -115,8 +124,7 @@ def ours(
         parts = pretraining.update(
             module, source(i), goal, skip_from=skip_from, pairs=pairs, cache=cache, key=(0, i), device=device
         )
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=False)
+        update_weights(optimiser)
         figures = {name: float(x) for name, x in parts.items() if device == "cpu" or not isinstance(x, torch.Tensor)}
         return figures | {"loss": sum(figures.get(name, 0.0) for name in ("head_mlm", "late_mlm", "contrastive"))}
 

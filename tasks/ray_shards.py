@@ -87,8 +87,9 @@ def spread(node: str, progress: Progress, job: Job, machine: Machine) -> None:
         device, slots = resources(machine)
         # The processors of the cluster may differ, and all parts use one precision.
         precision = machine.precision if machine.precision != "auto" else "bfloat16" if device == "cuda" else "float32"
-        alike = {"device": device, "ranks": 1, "precision": precision}
-        parts = cut_job(node, job, machine.model_copy(update=alike), PARTS * slots)
+        get_run_logger().info("%s: all parts compute in %s", node, precision)
+        same = {"device": device, "ranks": 1, "precision": precision}
+        parts = cut_job(node, job, machine.model_copy(update=same), PARTS * slots)
         waiting: dict[Any, tuple[str, Any]] = {}
         with stopping(waiting), remote_options(num_cpus=1, num_gpus=int(device == "cuda"), max_retries=RETRIES):
             for part in parts:

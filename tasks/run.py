@@ -25,7 +25,8 @@ from pipeline.notices import read_notices
 from pipeline.runtime import bfloat16
 from pipeline.runtime.checkpoints import saved_state
 from pipeline.runtime.launch import device_of, precision_of
-from pipeline.runtime.work import Machine, Metrics, Progress, Work
+from pipeline.runtime.precision import Precision
+from pipeline.runtime.work import Metrics, Progress, Work
 from tasks import page, tracking
 from tasks.keys import key_of, without_paths
 from tasks.lineage import steps
@@ -54,21 +55,23 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
         refresh_since=order.refresh_since,
         reads=inputs,
     )
-    clock, machine = Clock(), order.machine
+    clock = Clock()
+    precision: Precision | None = None
 
     def make(out: Path, checkpoints: Path) -> Metrics:
-        nonlocal machine
+        nonlocal precision
         folders = {name: ref.path if ref is not None else None for name, ref in inputs.items()}
         with at_work(order, out, checkpoints, clock) as progress:
             lineage = {"lineage": steps(store, inputs)} if entry.lineage else {}
             before = earlier(store, request.key, order.refresh_since) if entry.earlier else []
             elsewhere = partial(spread, node.name, progress) if is_on_ray(order) else None
-            machine = with_precision(order, checkpoints)
+            precision = known_precision(order, checkpoints)
+            machine = order.machine.model_copy(update={"precision": precision}) if precision else order.machine
             work = Work(out, checkpoints, machine, progress, before, elsewhere)
             metrics = entry.function(node.config, **node.shared, **folders, **lineage, work=work)
             return with_notices(entry.notices, metrics)
 
-    built = store.build(request, make, hooks(order, clock, lambda: machine.precision))
+    built = store.build(request, make, hooks(order, clock, lambda: precision))
     report_artifact(node, built, started_at, order.width)
     return Completed(name="Cached" if built.hit else "Completed", message=built.ref.digest, data=built.ref)
 
@@ -78,17 +81,17 @@ def is_on_ray(order: Order) -> bool:
     return STAGES[order.node.stage].parts and order.machine.ray is not None
 
 
-def with_precision(order: Order, checkpoints: Path) -> Machine:
-    """Returns the machine with the precision of the stage's models; reports it. On a Ray cluster `spread` decides."""
+def known_precision(order: Order, checkpoints: Path) -> Precision | None:
+    """Returns the precision of the stage's model, and logs it. None: no model, or a Ray cluster decides."""
     machine, entry = order.machine, STAGES[order.node.stage]
-    if not entry.gpu or is_on_ray(order):
-        return machine
+    if not entry.gpu or (is_on_ray(order) and machine.precision == "auto"):
+        return None
     precision = "float32" if entry.float32 else precision_of(machine, checkpoints)
     get_run_logger().info("%s: computes in %s", order.node.name, precision)
     if precision == "bfloat16" and device_of(machine) == "cpu" and bfloat16.speedup() < 1:
-        ratio = f"{bfloat16.speedup():.1g} times as fast as float32"
+        ratio = f"{bfloat16.speedup():.2g} times as fast as float32"
         report_line(f"{order.node.name}: machine.precision: bfloat16 is {ratio} on this processor")
-    return machine.model_copy(update={"precision": precision})
+    return precision
 
 
 @contextmanager
@@ -119,7 +122,7 @@ def report_gpu(node: Node, index: int) -> None:
     report_line(f"{node.name}: waiting for GPU {index}, which another run holds")
 
 
-def hooks(order: Order, clock: Clock, precision: Callable[[], str]) -> Hooks:
+def hooks(order: Order, clock: Clock, precision: Callable[[], str | None]) -> Hooks:
     """Returns what the store calls: messages while it waits or sets an artifact aside, and what its record counts."""
     node, machine = order.node, order.machine
     computes = STAGES[node.stage].gpu and machine.device != "cpu"
@@ -135,10 +138,7 @@ def hooks(order: Order, clock: Clock, precision: Callable[[], str]) -> Hooks:
         elsewhere = is_on_ray(order) or machine.torchrun
         return None if computes and elsewhere else len(gpus()) if computes else 0
 
-    def known_precision() -> str | None:
-        return precision() if STAGES[node.stage].gpu and precision() != "auto" else None
-
-    return Hooks(on_wait=wait_for, on_damage=damaged, gpus=held, precision=known_precision, clock=clock)
+    return Hooks(on_wait=wait_for, on_damage=damaged, gpus=held, precision=precision, clock=clock)
 
 
 def report_artifact(node: Node, built: Built, started_at: float, width: int) -> None:

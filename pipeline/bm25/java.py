@@ -15,6 +15,8 @@ from pipeline.runtime.processes import Say, reporter
 OLDEST = 21
 """pyserini's Lucene needs Java 21."""
 
+USER_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+"""Variables by which a user sets options of Java."""
 OPTIONS = [
     "-XX:MaxRAMPercentage=25",  # the heap; Lucene's files use the page cache in addition
     "-Dsun.jnu.encoding=UTF-8",  # of file names, as in Python, if the system lacks the locale C.UTF-8
@@ -24,9 +26,9 @@ OPTIONS = [
 
 FOR_ONE_QUESTION = [
     "-XX:TieredStopAtLevel=1",  # only the quick compiler
-    "-XX:+UseSerialGC",
+    *([] if any("GC" in os.environ.get(name, "") for name in USER_OPTIONS) else ["-XX:+UseSerialGC"]),  # one at most
 ]
-"""Further options of a process that ends after a second: Java then starts in three quarters of the processor's time."""
+"""Further options of a process that ends after a second: Java then starts in three quarters of the CPU time."""
 
 
 def version(home: Path) -> int | None:

@@ -40,11 +40,12 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
     and the same model are copied from the artifacts in `work.earlier`; their bytes are equal.
     """
     from pipeline.modeling.inputs import read_form
-    from pipeline.runtime.launch import of_shards
+    from pipeline.runtime.launch import low_on_cpu, of_shards
     from pipeline.runtime.processes import workers
     from pipeline.tokenization.token_files import Tokens
 
-    folder = work.checkpoints / "shards"
+    low = low_on_cpu(work.machine)
+    folder = work.checkpoints / f"shards{'-bfloat16' if low else ''}"
     folder.mkdir(parents=True, exist_ok=True)
     artifact = Tokens.open(tokens)
     spans = shard_reuse.cuts(artifact, config.shard_passages)
@@ -57,6 +58,8 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
         "passage_prefix": encoder.passage_prefix,
     }
     settings = {"passage_tokens": config.passage_tokens, "encoder": of_passages, **asdict(artifact.specials)}
+    if low:  # shards of equal keys have equal bytes
+        settings["precision"] = "bfloat16"
     keys = shard_reuse.shard_keys(artifact, spans, checkpoint, settings)
     reused = shard_reuse.take_over(work.earlier, keys, folder)
     bounds = work.checkpoints / "spans.json"

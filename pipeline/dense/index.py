@@ -107,7 +107,7 @@ def _shards(embeddings: Path, listed: list[dict[str, Any]], dimension: int) -> I
 
 
 def _build(config: IndexConfig, vectors: Path, work: Work) -> None:
-    from pipeline.runtime.launch import launch
+    from pipeline.runtime.launch import launch, without_model
 
     arguments = {
         "config": config.model_dump(mode="json"),
@@ -116,7 +116,7 @@ def _build(config: IndexConfig, vectors: Path, work: Work) -> None:
         "checkpoint": str(work.checkpoints / "index"),
         "checkpoint_seconds": 60 * work.machine.checkpoint_minutes,
     }
-    machine = work.machine.model_copy(update={"device": "cpu", "ranks": 1, "threads": 1, "torchrun": []})
+    machine = without_model(work.machine)
     launch("pipeline.dense.index:build_index", arguments, machine, work.progress, work.checkpoints)
 
 

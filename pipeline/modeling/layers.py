@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from pipeline.modeling import fused as compiler
 from pipeline.modeling.cast_weights import cast
-from pipeline.modeling.fused import fused
+from pipeline.modeling.fused import fused, is_compiled
 from pipeline.runtime.precision import autocast_type
 
 MANY_ROWS = 8192
@@ -94,7 +93,7 @@ def linear_and_activation(module: Any, x_RD: Tensor) -> tuple[Tensor, Tensor]:
     """
     dense, activation = module.dense, module.intermediate_act_fn
     product_type, is_gelu = autocast_type(x_RD.device.type), F.gelu in (activation, getattr(activation, "act", None))
-    if product_type is None or not (is_gelu and len(x_RD) >= MANY_ROWS and compiler.is_compiled(x_RD)):
+    if product_type is None or not (is_gelu and len(x_RD) >= MANY_ROWS and is_compiled(x_RD)):
         x_RD, inner_RI = linears((dense,), x_RD)
         return x_RD, activation(inner_RI)
     x_RD, inner_RI = low_linears((dense,), x_RD.to(product_type), bias=False)
@@ -114,8 +113,8 @@ def linear_and_norm(module: Any, x_RD: Tensor, residual_RD: Tensor, float32: boo
     """
     dense, norm, dropout = module.dense, module.LayerNorm, module.dropout
     product_type, bias_D = autocast_type(x_RD.device.type), None
-    if product_type is None:
-        mapped_RD, mask_RD = dropout(dense(x_RD)), None
+    if product_type is None or x_RD.device.type == "cpu":
+        mapped_RD, mask_RD = dropout(linear(dense, x_RD)), None
     else:  # the bias is added with what follows, so that its gradient is summed there
         _, mapped_RD = low_linears((dense,), x_RD.to(product_type), bias=False)
         bias_D, mask_RD = dense.bias, dropout_mask(dropout, mapped_RD)

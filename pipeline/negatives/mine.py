@@ -46,6 +46,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     pseudo-labels) are skipped.
     Raises InputError for a run without training questions, and if no question has a remaining negative.
     """
+    from pipeline.runtime.launch import without_model
     from pipeline.runtime.processes import workers
 
     path, folder = run / "run.parquet", work.checkpoints / "shards"
@@ -70,7 +71,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     if len(spans) == 1:  # faster than starting a process
         sample_pools(progress=work.progress, device="cpu", **arguments, workers=0, numbers=None)
     job = Job("pipeline.negatives.mine:sample_pools", arguments, folder, spans, "questions")
-    machine = work.machine.model_copy(update={"device": "cpu", "ranks": 1, "threads": 1, "torchrun": []})
+    machine = without_model(work.machine)
     shards.finish(job, work, machine, workers(work.machine))
 
     sampled = [np.load(folder / shards.name(i), mmap_mode="r") for i in range(len(spans))]

@@ -5,6 +5,7 @@ bfloat16 is about 90 times slower.
 """
 
 import json
+import logging
 import os
 import platform
 import re
@@ -14,13 +15,14 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from pipeline.runtime.processes import cache_folder, environment, python
+from pipeline.runtime.processes import cache_folder, ending, environment, python
 
+LOG = logging.getLogger(__name__)
 FASTER = 1.3
 """From this ratio of speeds on, bfloat16 is used."""
 SHAPES = ((64, 256, 256), (2000, 256, 1024), (2000, 384, 1536), (2000, 768, 3072))
 """(rows, inputs, outputs): the largest maps of models of three sizes, with a CPU's usual number of tokens. First a
-small one: it takes long enough where there is no instruction."""
+small one: where there is no instruction, it decides."""
 REPEATS = 5
 INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16")
 """Names of the flags of processors (x86, ARM)."""
@@ -31,7 +33,8 @@ PROCESSORS = Path("/proc/cpuinfo")
 def speedup() -> float:
     """Returns the speed of bfloat16's matrix products relative to float32's, on one thread.
 
-    From the user's cache; if this kind of processor is not in it yet, it is measured, which takes some seconds.
+    From the user's cache; if this kind of processor is not in it yet, it is measured, which takes some seconds. 0 if
+    that fails.
     """
     path, key = cache_folder() / "bfloat16.json", f"{processor()}, torch {version('torch')}"
     try:
@@ -44,8 +47,11 @@ def speedup() -> float:
         env={**environment(), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        check=True,
     )
+    if child.returncode:
+        reason = (child.stderr.splitlines() or [""])[-1]
+        LOG.warning("the speed of bfloat16 cannot be measured, %s: %s", ending(child.returncode), reason)
+        return 0.0
     ratio = float(child.stdout)
     save(path, key, ratio)
     return ratio
@@ -72,23 +78,24 @@ def processor() -> str:
         text = PROCESSORS.read_text()
     except OSError:
         return platform.processor() or platform.machine()
-    name = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*: (.*)$", text, re.MULTILINE)
-    known = flags[1].split() if flags else []
-    return " ".join([name[1] if name else platform.machine(), *(one for one in INSTRUCTIONS if one in known)])
+    fields = dict(re.findall(r"^([^\t:]+?)\s*: (.*)$", text, re.MULTILINE))
+    # ARM's have no name, but numbers of the maker and the core.
+    parts = [fields[name] for name in ("model name", "CPU implementer", "CPU part") if name in fields]
+    known = (fields.get("flags") or fields.get("Features") or "").split()
+    return " ".join([*(parts or [platform.machine()]), *(one for one in INSTRUCTIONS if one in known)])
 
 
 def measure() -> float:
-    """Returns the smallest ratio of all SHAPES; without the larger ones if it is below FASTER before."""
+    """Returns the smallest ratio of all SHAPES; stops at the first one below FASTER."""
     import torch
 
     smallest = float("inf")
     for rows, inputs, outputs in SHAPES:
         single = torch.randn(rows, inputs), torch.randn(inputs, outputs)
-        half = tuple(x.bfloat16() for x in single)
+        low = tuple(x.bfloat16() for x in single)
         best = [float("inf"), float("inf")]
         for _ in range(REPEATS):  # in turn, because other work may slow both down
-            for place, (a, b) in enumerate((single, half)):
+            for place, (a, b) in enumerate((single, low)):
                 started = time.perf_counter()
                 torch.mm(a, b)
                 best[place] = min(best[place], time.perf_counter() - started)

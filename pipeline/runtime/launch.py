@@ -142,14 +142,22 @@ def device_of(machine: Machine) -> Literal["cpu", "cuda", "mps"]:
 def precision_of(machine: Machine, checkpoints: Path) -> Precision:
     """Returns the precision of `machine`. A resumed training keeps that of its checkpoint, on the same device."""
     device, state = device_of(machine), saved_state(checkpoints)
+    if device == "mps":
+        return "float32"
     if state and state["device"] == device:
         older = "float32" if device == "cpu" else "bfloat16"  # earlier versions saved none
         return "float32" if state.get("precision", older) == "float32" else "bfloat16"
     if machine.precision != "auto":
         return machine.precision
-    if device == "cpu":
-        return "bfloat16" if bfloat16.speedup() >= bfloat16.FASTER else "float32"
-    return "float32" if device == "mps" else "bfloat16"
+    if device == "cuda":
+        return "bfloat16"
+    # The processors of several nodes may differ.
+    return "bfloat16" if not machine.torchrun and bfloat16.speedup() >= bfloat16.FASTER else "float32"
+
+
+def low_on_cpu(machine: Machine) -> bool:
+    """Whether processes that build shards compute in bfloat16 on a CPU."""
+    return device_of(machine) == "cpu" and machine.precision == "bfloat16"
 
 
 def of_shards(machine: Machine) -> Machine:
@@ -157,6 +165,12 @@ def of_shards(machine: Machine) -> Machine:
     if device_of(machine) != "cpu":
         return machine.model_copy(update={"ranks": "auto", "torchrun": []})
     return machine.model_copy(update={"ranks": 1, "threads": 1, "torchrun": []})
+
+
+def without_model(machine: Machine) -> Machine:
+    """Returns the machine for a process without a model: one, on the CPU, which may fork."""
+    on_one = {"device": "cpu", "ranks": 1, "threads": 1, "torchrun": []}
+    return machine.model_copy(update=on_one | {"precision": "float32"})  # so none is measured
 
 
 def gpus() -> int:
@@ -174,9 +188,11 @@ def has_apple_silicon() -> bool:
 
 
 def check_processes(machine: Machine) -> None:
-    """Raises InputError if a training on a Mac's GPU shall have several processes."""
+    """Raises InputError if a Mac's GPU shall compute in bfloat16, or a training on it shall have several processes."""
     if device_of(machine) != "mps":
         return
+    if machine.precision == "bfloat16":
+        raise InputError("machine.precision: bfloat16, but a Mac's GPU computes in float32; set auto, or device: cpu")
     if machine.torchrun:
         raise InputError("machine.torchrun: a training on several nodes uses cuda or cpu; set machine.device")
     if number_or(machine.ranks, 1) > 1:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from pydantic import Field, field_validator
 
 from pipeline.config import Config, CountOrAuto
+from pipeline.runtime.precision import Precision
 from pipeline.runtime.spans import Span
 
 Metrics = dict[str, float | int | str | None]
@@ -43,10 +44,10 @@ class Machine(Config):
     it decides once for a training, on a CPU and on MPS for each update."""
     tf32: bool
     """TensorFloat-32 for the remaining float32 products on CUDA: faster, with 10 bits of mantissa."""
-    precision: Literal["auto", "float32", "bfloat16"]
+    precision: Literal["auto"] | Precision
     """Type of the products and states of all forward passes. `auto`: on a CPU bfloat16 if this processor multiplies it
     at least 1.3 times as fast as float32, which is measured once (pipeline/runtime/bfloat16.py); on CUDA bfloat16
-    (float16 before Ampere); on MPS float32. Weights, gradients, norms, losses and vectors are float32 in any case."""
+    (float16 before Ampere); on MPS float32. Weights, sums of gradients, norms, losses and vectors are float32."""
     ray: str | None
     """Where the shards of encoding, mining and search are built. None: in processes of this machine. `local`: on a Ray
     cluster of this machine, which runs during the stage. Else a cluster's address (`auto` or HOST:6379 on one of its

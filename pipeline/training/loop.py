@@ -234,9 +234,9 @@ def adamw(parameters: "Sequence[torch.nn.Parameter]", optimiser: Optimiser) -> "
 def step_unless(
     bad: "torch.Tensor", adam: "torch.optim.AdamW", gradient: "torch.Tensor", factor: "torch.Tensor", device: str
 ) -> None:
-    """Multiplies the gradient by `factor`, and changes the weights by it.
+    """Scales the gradient by `factor` (on CUDA within AdamW's kernel) and updates the weights.
 
-    If `bad` is 1, weights and moments stay as they are. All but `adam` are tensors; `gradient` holds all gradients.
+    If `bad` is 1, weights and moments stay as they are. `gradient` holds the gradients of all parameters.
     """
     if device == "cuda":
         adam.grad_scale = factor.reciprocal()  # type: ignore[attr-defined]  # the fused kernel divides by it

@@ -251,6 +251,16 @@ def test_the_record_has_the_precision_of_a_model(
     assert seen == [expected or "auto"]
 
 
+def test_a_slow_precision_is_reported(store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr("tasks.run.report_line", lines.append)
+    monkeypatch.setattr("pipeline.runtime.bfloat16.speedup", lambda: 0.4)
+    monkeypatch.setitem(STAGES, "letter", replace(STAGES["letter"], gpu=True))
+    run(order(store, machine.model_copy(update={"precision": "bfloat16"}), "a"), {"before": None}).result()
+    line = "machine.precision: bfloat16 is 0.4 times as fast as float32 on this processor"
+    assert lines == [f"Letter_1: {line}"]
+
+
 def test_the_seconds_count_only_the_work_of_the_stage(
     store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,9 @@ from writing import put
 
 from flows.cli.main import app, main
 from flows.recipes.recipe import resolve
-from flows.recipes.yaml_layers import listed, summaries
+from flows.recipes.yaml_layers import RECIPES, listed, summaries
+from flows.sentences.family import SENTENCES
+from flows.sentences.recipe import resolve_sentences
 
 HEAVY = ("torch", "transformers", "prefect", "pyarrow", "pandas", "numpy")
 COMMANDS = [
@@ -55,7 +57,9 @@ def test_listing_recipes_imports_nothing_heavy() -> None:
 
 def test_the_list_has_the_texts_of_the_checked_recipes() -> None:
     checked = [resolve(name) for name in listed()]
-    assert summaries() == [(recipe.name, recipe.title, recipe.description) for recipe in checked]
+    checked_tasks = [resolve_sentences(name) for name in listed(SENTENCES)]
+    for family, resolved in ((RECIPES, checked), (SENTENCES, checked_tasks)):
+        assert summaries(family) == [(recipe.name, recipe.title, recipe.description) for recipe in resolved]
 
 
 def test_recipes_lists_all_but_hidden_recipes(call_cli, tmp_path: Path) -> None:

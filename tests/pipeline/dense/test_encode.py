@@ -206,6 +206,17 @@ def test_another_model_or_another_form_reuses_no_shard(world, work, inline, tmp_
         assert encode(config, form, world.tokens, checkpoint, again)["shards_reused"] == 0
 
 
+def test_shards_of_another_precision_are_not_reused(world, work, inline):
+    """Neither those of an earlier artifact nor those of an interrupted build: equal keys have equal bytes."""
+    before, low = work("before"), work("low", precision="bfloat16")
+    encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
+    again = replace(low, earlier=[before.out], checkpoints=before.checkpoints)
+    assert encode(SMALL, ENCODER, world.tokens, world.checkpoint, again)["shards_reused"] == 0
+    assert {folder.name for folder in before.checkpoints.iterdir() if folder.is_dir()} == {"shards", "shards-bfloat16"}
+    keys = [json.loads((one.out / "embeddings.json").read_text())["shards"] for one in (before, low)]
+    assert {shard["key"] for shard in keys[0]}.isdisjoint(shard["key"] for shard in keys[1])
+
+
 def test_an_adopted_model_reuses_its_earlier_shards(world, work, inline):
     """Otherwise an update would encode everything again."""
     adopted, before, after = work("ready"), work("before"), work("after")

@@ -73,9 +73,13 @@ def test_a_macs_gpu_has_one_process_with_all_cores(on, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [({"ranks": 2}, r"^machine\.ranks: 2, "), ({"ranks": "auto", "torchrun": ["--nnodes=2"]}, r"^machine\.torchrun: ")],
+    [
+        ({"ranks": 2}, r"^machine\.ranks: 2, "),
+        ({"ranks": "auto", "torchrun": ["--nnodes=2"]}, r"^machine\.torchrun: "),
+        ({"precision": "bfloat16"}, r"^machine\.precision: bfloat16, but a Mac's GPU computes in float32"),
+    ],
 )
-def test_several_processes_on_a_macs_gpu_are_refused(fields, message):
+def test_what_a_macs_gpu_cannot_do_is_refused(fields, message):
     with pytest.raises(InputError, match=message):
         check_processes(make_machine(device="mps", **fields))
     check_processes(make_machine(device="cpu", **fields))

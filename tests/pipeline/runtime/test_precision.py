@@ -9,7 +9,8 @@ import torch
 from machines import make_machine
 
 from pipeline.runtime import bfloat16, precision
-from pipeline.runtime.launch import precision_of
+from pipeline.runtime.checkpoints import save_state
+from pipeline.runtime.launch import precision_of, without_model
 
 X86 = "model name\t: A Processor\nflags\t\t: fpu avx512_bf16 avx2 amx_bf16\n"
 
@@ -67,10 +68,27 @@ def test_a_cache_that_cannot_be_written_is_no_error(own_cache, measured):
     assert bfloat16.speedup() == 2.5
 
 
-def test_the_measurement_is_a_ratio_of_speeds(monkeypatch):
-    monkeypatch.setattr(bfloat16, "SHAPES", ((8, 16, 16), (16, 16, 16)))
-    monkeypatch.setattr(bfloat16, "FASTER", 0.0)
-    assert bfloat16.measure() > 0
+def test_a_failed_measurement_is_one_line(own_cache, monkeypatch, caplog):
+    failed = subprocess.CompletedProcess([], -4, stdout="", stderr="what\nIllegal instruction")
+    monkeypatch.setattr(bfloat16.subprocess, "run", lambda *command, **options: failed)
+    assert bfloat16.speedup() == 0.0
+    assert caplog.messages == ["the speed of bfloat16 cannot be measured, killed by SIGILL: Illegal instruction"]
+    assert not own_cache.exists()
+
+
+def test_the_smallest_ratio_counts_and_a_slow_one_ends_the_measurement(monkeypatch):
+    """The clock of this test: float32 takes 2 s, bfloat16 1, 4, ... s."""
+    monkeypatch.setattr(bfloat16, "SHAPES", ((8, 16, 16), (16, 16, 16), (16, 16, 8)))
+    seconds = [2.0, 1.0] * bfloat16.REPEATS + [2.0, 4.0] * bfloat16.REPEATS
+    readings = iter([x for second in seconds for x in (0.0, second)])
+    monkeypatch.setattr(bfloat16.time, "perf_counter", lambda: next(readings))
+    assert bfloat16.measure() == 0.5
+    assert next(readings, None) is None  # the third product was not measured
+
+
+def test_an_arm_processor_is_named_by_its_numbers(own_cache):
+    bfloat16.PROCESSORS.write_text("Features\t: fp asimd bf16\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n")
+    assert bfloat16.processor() == "0x41 0xd4f bf16"
 
 
 @pytest.mark.parametrize(
@@ -83,11 +101,22 @@ def test_the_measurement_is_a_ratio_of_speeds(monkeypatch):
         ("cuda", "auto", 0.4, "bfloat16"),
         ("cuda", "float32", 3.0, "float32"),
         ("mps", "auto", 3.0, "float32"),
+        ("mps", "bfloat16", 3.0, "float32"),
     ],
 )
 def test_the_speed_of_the_processor_decides(monkeypatch, tmp_path, device, choice, ratio, expected):
     monkeypatch.setattr(bfloat16, "speedup", lambda: ratio)
     assert precision_of(make_machine(device=device, precision=choice), tmp_path) == expected
+
+
+def test_nodes_whose_processors_may_differ_compute_in_float32(monkeypatch, tmp_path):
+    monkeypatch.setattr(bfloat16, "speedup", lambda: 3.0)
+    assert precision_of(make_machine(precision="auto", torchrun=["--nnodes=2"]), tmp_path) == "float32"
+
+
+def test_a_process_without_a_model_measures_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(bfloat16, "speedup", None)
+    assert precision_of(without_model(make_machine(precision="auto")), tmp_path) == "float32"
 
 
 @pytest.mark.parametrize(
@@ -128,6 +157,13 @@ def test_the_type_of_products(own_precision, chosen, device, expected):
     precision.use_precision(chosen)
     assert precision.low_precision(device) == expected
     assert precision.precision_name(device) == ("bfloat16" if expected else "float32")
+
+
+def test_a_checkpoint_holds_its_precision(own_precision, tmp_path):
+    module = torch.nn.Linear(2, 1)
+    precision.use_precision("bfloat16")
+    save_state(module, torch.optim.AdamW(module.parameters()), tmp_path, 3, [], "cpu")
+    assert precision_of(make_machine(precision="float32"), tmp_path) == "bfloat16"
 
 
 def test_a_gpu_before_ampere_computes_in_float16(own_precision):

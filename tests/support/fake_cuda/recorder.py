@@ -151,7 +151,8 @@ class Recorder(TorchDispatchMode):
         """Runs a fused graph over so many rows.
 
         Its sums over the rows are a kernel of their own, as is each table's gradient. In a large chunk that kernel only
-        adds partial sums (Inductor's mix-order reduction). It returns inputs that its backward pass needs, unwritten.
+        adds partial sums (Inductor's mix-order reduction). The graph also returns inputs that its backward pass needs;
+        they are not written.
         """
         read = [x for x in _tensors(inputs) if _is_on_device(x)]
         versions = [_version(x) for x in read]
