@@ -29,13 +29,26 @@ def cross_entropy(states_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, label_N:
     """Returns the cross-entropy of softmax(states @ weight.T + bias), one loss per prediction, float32 [N]."""
     dtype = autocast_type(states_ND.device.type)
     if dtype is None:
-        return _Blocked.apply(states_ND, weight_VD, bias_V, label_N)
+        return _Blocked.apply(states_ND, weight_VD, bias_V, label_N, weight_VD, bias_V)
+    return (in_blocks if states_ND.device.type == "cpu" else in_one_product)(
+        states_ND, weight_VD, bias_V, label_N, dtype
+    )
+
+
+def in_blocks(states_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, label_N: Tensor, dtype: torch.dtype) -> Tensor:
+    """As `cross_entropy`, with products of type `dtype`, in blocks of the vocabulary."""
+    copies = cast((weight_VD,), dtype), cast((bias_V,), dtype)
+    return _Blocked.apply(states_ND.to(dtype), *copies, label_N, weight_VD, bias_V)
+
+
+def in_one_product(states_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, label_N: Tensor, dtype: torch.dtype) -> Tensor:
+    """As `cross_entropy`, with a product of type `dtype` whose vocabulary is padded."""
     entries = -(-len(weight_VD) // ALIGNED) * ALIGNED
     copies = cast((weight_VD,), dtype, entries), cast((bias_V,), dtype, entries, -torch.inf)
-    return _LowPrecision.apply(states_ND.to(dtype), *copies, label_N, weight_VD, bias_V)
+    return _Padded.apply(states_ND.to(dtype), *copies, label_N, weight_VD, bias_V)
 
 
-class _LowPrecision(torch.autograd.Function):
+class _Padded(torch.autograd.Function):
     """Keeps the logits in low precision, and writes their gradient over them: no float32 copy of them is in memory."""
 
     @staticmethod
@@ -97,17 +110,26 @@ class _Blocked(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, states_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, label_N: Tensor) -> Tensor:
+    def forward(
+        ctx: Any,
+        states_ND: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor,
+        label_N: Tensor,
+        parameter_VD: Tensor,
+        parameter_V: Tensor,
+    ) -> Tensor:
+        """`weight_VD`, `bias_V`: the parameters, or copies of the states' type; probabilities are kept in that type."""
         blocks, sums = [], []
         for weight_ZD, bias_Z in zip(weight_VD.split(BLOCK), bias_V.split(BLOCK), strict=True):
-            logits_NZ = torch.addmm(bias_Z, states_ND, weight_ZD.T)
-            largest_N = logits_NZ.amax(1)
-            blocks.append(logits_NZ.softmax(1))
-            sums.append(largest_N - blocks[-1].amax(1).log())
+            logits_NZ = torch.addmm(bias_Z, states_ND, weight_ZD.T).float()
+            block_NZ = logits_NZ.softmax(1)
+            sums.append(logits_NZ.amax(1) - block_NZ.amax(1).log())
+            blocks.append(block_NZ.to(states_ND.dtype))
         sum_BN = torch.stack(sums)
         whole_N = sum_BN.logsumexp(0)
         ctx.save_for_backward(states_ND, weight_VD, label_N, (sum_BN - whole_N).exp(), *blocks)
-        return whole_N - ((states_ND * weight_VD[label_N]).sum(1) + bias_V[label_N])
+        return whole_N - ((states_ND.float() * weight_VD[label_N]).sum(1) + bias_V[label_N])
 
     @staticmethod
     @once_differentiable
@@ -115,7 +137,8 @@ class _Blocked(torch.autograd.Function):
         (gradient_N,) = gradients
         states_ND, weight_VD, label_N, share_BN, *blocks = ctx.saved_tensors
         by_states = weight_VD[label_N] * -gradient_N[:, None]
-        by_weight, by_bias = torch.empty_like(weight_VD), weight_VD.new_empty(len(weight_VD))
+        by_weight = torch.empty_like(weight_VD, dtype=torch.float32)
+        by_bias = torch.empty(len(weight_VD), device=weight_VD.device)
         parts = zip(
             blocks,
             share_BN * gradient_N,
@@ -125,12 +148,20 @@ class _Blocked(torch.autograd.Function):
             strict=True,
         )
         for block_NZ, scale_N, weight_ZD, by_weight_ZD, by_bias_Z in parts:
-            by_states.addcmul_(block_NZ @ weight_ZD, scale_N[:, None])
-            torch.mm(block_NZ.T, states_ND * scale_N[:, None], out=by_weight_ZD)
-            torch.mv(block_NZ.T, scale_N, out=by_bias_Z)
+            by_states.addcmul_((block_NZ @ weight_ZD).float(), scale_N[:, None])
+            _product(block_NZ.T, (states_ND * scale_N[:, None]).to(block_NZ.dtype), by_weight_ZD)
+            torch.mv(block_NZ.T.float(), scale_N, out=by_bias_Z)
         by_weight.index_add_(0, label_N, states_ND * -gradient_N[:, None])
         by_bias.index_add_(0, label_N, -gradient_N)
-        return by_states, by_weight, by_bias, None
+        return by_states.to(states_ND.dtype), None, None, None, by_weight, by_bias
+
+
+def _product(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """Writes the product of two matrices to `out`, float32."""
+    if a.dtype == out.dtype:
+        torch.mm(a, b, out=out)
+    else:
+        out.copy_(torch.mm(a, b))
 
 
 def contrastive(cls_SD: Tensor, part: slice = slice(None)) -> Tensor:

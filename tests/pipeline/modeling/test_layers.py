@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from pipeline.modeling import cast_weights, layers
 from pipeline.modeling.biencoder import encode_rows
 from pipeline.modeling.cast_weights import cast
-from pipeline.modeling.cross_entropy import ROWS, cross_entropy
+from pipeline.modeling.cross_entropy import ROWS, cross_entropy, in_blocks, in_one_product
 from pipeline.runtime import precision
 
 SHAPE = {**updates.SMALL, "vocab_size": 500}
@@ -133,7 +133,10 @@ def test_gelu_of_many_rows_is_that_of_few_but_for_rounding(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [7, ROWS + 3])
-def test_the_low_precision_cross_entropy_is_that_of_float32_but_for_rounding(number):
+@pytest.mark.parametrize("way", [in_one_product, in_blocks, cross_entropy])
+def test_the_low_precision_cross_entropy_is_that_of_float32_but_for_rounding(monkeypatch, way, number):
+    """`in_one_product` is a GPU's way."""
+    monkeypatch.setattr("pipeline.modeling.cross_entropy.BLOCK", 32)
     torch.manual_seed(0)
     weight_VD, bias_V = (nn.Parameter(torch.randn(*shape)) for shape in ((70, 16), (70,)))
     states_ND, label_N = torch.randn(number, 16, requires_grad=True), torch.randint(70, (number,))
@@ -145,7 +148,8 @@ def test_the_low_precision_cross_entropy_is_that_of_float32_but_for_rounding(num
 
     expected = computed(lambda: F.cross_entropy(F.linear(states_ND, weight_VD, bias_V), label_N, reduction="none"))
     with torch.autocast("cpu", LOW):
-        actual = computed(lambda: cross_entropy(states_ND, weight_VD, bias_V, label_N))
+        dtype = () if way is cross_entropy else (LOW,)
+        actual = computed(lambda: way(states_ND, weight_VD, bias_V, label_N, *dtype))
     for one, other in zip(actual, expected, strict=True):
         assert one.dtype == torch.float32
         assert (one - other).norm() < 0.01 * other.norm()
