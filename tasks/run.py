@@ -88,6 +88,8 @@ def known_precision(order: Order, checkpoints: Path) -> Precision | None:
         return None
     precision = "float32" if entry.float32 else precision_of(machine, checkpoints)
     get_run_logger().info("%s: computes in %s", order.node.name, precision)
+    if saved_state(checkpoints) and machine.precision not in ("auto", precision):
+        report_line(f"{order.node.name}: keeps {precision}, the precision of its checkpoint")
     if precision == "bfloat16" and device_of(machine) == "cpu" and bfloat16.speedup() < 1:
         ratio = f"{bfloat16.speedup():.2g} times as fast as float32"
         report_line(f"{order.node.name}: machine.precision: bfloat16 is {ratio} on this processor")

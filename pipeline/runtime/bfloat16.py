@@ -4,13 +4,16 @@ Some processors have instructions for it (AMX; AVX512-BF16, on some of them no f
 bfloat16 is about 90 times slower.
 """
 
+import contextlib
 import json
 import logging
+import math
 import os
 import platform
 import re
 import subprocess
 import time
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -33,15 +36,12 @@ PROCESSORS = Path("/proc/cpuinfo")
 def speedup() -> float:
     """Returns the speed of bfloat16's matrix products relative to float32's, on one thread.
 
-    From the user's cache; if this kind of processor is not in it yet, it is measured, which takes some seconds. 0 if
-    that fails.
+    From the user's cache; if this kind of processor is not in it yet, it is measured, which takes some seconds. 1 if
+    that fails: then `auto` is float32.
     """
     path, key = cache_folder() / "bfloat16.json", f"{processor()}, torch {version('torch')}"
-    try:
-        known = json.loads(path.read_text())
-        return float(known[key])
-    except (OSError, ValueError, KeyError, TypeError):
-        known = {}
+    if key in (known := read(path)):
+        return known[key]
     child = subprocess.run(
         python("pipeline.runtime.bfloat16"),
         env={**environment(), "OMP_NUM_THREADS": "1"},
@@ -49,27 +49,35 @@ def speedup() -> float:
         text=True,
     )
     if child.returncode:
-        reason = (child.stderr.splitlines() or [""])[-1]
-        LOG.warning("the speed of bfloat16 cannot be measured, %s: %s", ending(child.returncode), reason)
-        return 0.0
+        last = ": ".join([ending(child.returncode), *child.stderr.splitlines()[-1:]])
+        LOG.warning("the speed of bfloat16 cannot be measured, so float32 is taken to be as fast (%s)", last)
+        return 1.0
     ratio = float(child.stdout)
-    save(path, key, ratio)
+    save(path, {**read(path), key: round(ratio, 3)})
     return ratio
 
 
-def save(path: Path, key: str, ratio: float) -> None:
-    """Adds the ratio to the cache; a cache that cannot be written is only slower."""
+def read(path: Path) -> dict[str, float]:
+    """Returns the cache; what is damaged is left out."""
     try:
         known = json.loads(path.read_text())
-    except (OSError, ValueError):
-        known = {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(known, dict):
+        return {}
+    return {key: x for key, x in known.items() if isinstance(x, float) and 0 < x < math.inf}
+
+
+def save(path: Path, known: Mapping[str, float]) -> None:
+    """Writes the cache; one that cannot be written is only slower."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(json.dumps({**(known if isinstance(known, dict) else {}), key: round(ratio, 3)}) + "\n")
-        unfinished.replace(path)
-    except OSError:
-        pass
+        try:
+            unfinished.write_text(json.dumps(known) + "\n")
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
 
 def processor() -> str:

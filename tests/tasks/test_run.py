@@ -251,6 +251,21 @@ def test_the_record_has_the_precision_of_a_model(
     assert seen == [expected or "auto"]
 
 
+def test_a_resumed_training_reports_that_it_keeps_its_precision(
+    store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr("tasks.run.report_line", lines.append)
+    monkeypatch.setattr("pipeline.runtime.bfloat16.speedup", lambda: 2.0)
+    saved = {"device": "cpu", "precision": "bfloat16", "step": 3}
+    monkeypatch.setattr("tasks.run.saved_state", lambda checkpoints: saved)
+    monkeypatch.setattr("pipeline.runtime.launch.saved_state", lambda checkpoints: saved)
+    monkeypatch.setitem(STAGES, "letter", replace(STAGES["letter"], gpu=True))
+    run(order(store, machine, "a"), {"before": None}).result()
+    line = "Letter_1: keeps bfloat16, the precision of its checkpoint"
+    assert line in lines
+
+
 def test_a_slow_precision_is_reported(store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr("tasks.run.report_line", lines.append)

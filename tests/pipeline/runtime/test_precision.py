@@ -55,7 +55,7 @@ def test_another_processor_is_measured_too(own_cache, measured):
     assert len(measured) == len(json.loads(own_cache.read_text())) == 2
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"A Processor": "fast"}', "{"])
+@pytest.mark.parametrize("content", ["", "[1]", "{", "[" * 100_000])
 def test_a_damaged_cache_is_written_again(own_cache, measured, content):
     own_cache.parent.mkdir(parents=True)
     own_cache.write_text(content)
@@ -63,16 +63,35 @@ def test_a_damaged_cache_is_written_again(own_cache, measured, content):
     assert 2.5 in json.loads(own_cache.read_text()).values()
 
 
+@pytest.mark.parametrize("ratio", ["1e999", "-3.0", "0.0", "NaN", "true", '"fast"', "1" + 400 * "0", "null"])
+def test_a_ratio_that_cannot_be_is_measured_again(own_cache, measured, ratio):
+    bfloat16.speedup()
+    own_cache.write_text(own_cache.read_text().replace("2.5", ratio))
+    bfloat16.speedup.cache_clear()
+    assert bfloat16.speedup() == 2.5
+    assert len(measured) == 2
+
+
 def test_a_cache_that_cannot_be_written_is_no_error(own_cache, measured):
     own_cache.parent.parent.write_text("a file where the folder should be")
     assert bfloat16.speedup() == 2.5
 
 
-def test_a_failed_measurement_is_one_line(own_cache, monkeypatch, caplog):
-    failed = subprocess.CompletedProcess([], -4, stdout="", stderr="what\nIllegal instruction")
+def test_nothing_unfinished_stays_where_the_cache_cannot_be_replaced(own_cache, measured):
+    own_cache.mkdir(parents=True)
+    assert bfloat16.speedup() == 2.5
+    assert [*own_cache.parent.iterdir()] == [own_cache]
+
+
+@pytest.mark.parametrize(
+    ("stderr", "shown"), [("", "killed by SIGILL"), ("what\nno memory", "killed by SIGILL: no memory")]
+)
+def test_a_failed_measurement_is_one_line(own_cache, monkeypatch, caplog, stderr, shown):
+    failed = subprocess.CompletedProcess([], -4, stdout="", stderr=stderr)
     monkeypatch.setattr(bfloat16.subprocess, "run", lambda *command, **options: failed)
-    assert bfloat16.speedup() == 0.0
-    assert caplog.messages == ["the speed of bfloat16 cannot be measured, killed by SIGILL: Illegal instruction"]
+    assert bfloat16.speedup() == 1.0
+    line = f"the speed of bfloat16 cannot be measured, so float32 is taken to be as fast ({shown})"
+    assert caplog.messages == [line]
     assert not own_cache.exists()
 
 
