@@ -1,6 +1,9 @@
 """Older code that builds the same bytes: its artifacts stay valid, and no others."""
 
+import json
+import shutil
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from artifacts.store import Request, Store
 from flows.dag import nodes
 from flows.recipes.recipe import resolve
 from pipeline.config import Config
-from tasks import older_names
+from tasks import equivalent_code, older_names
 from tasks.equivalent_code import compare_builds, read_table, updated
 from tasks.keys import stage_code
 from tasks.stages import STAGES
@@ -140,6 +143,39 @@ def test_only_equal_bytes_enter_the_table(tmp_path: Path, text: str, name: str, 
     comparison = compare_builds(before.records(), after.records(), [before.objects, after.objects])
     assert comparison.different == ({} if problem is None else {"train": problem})
     assert comparison.codes == ({"train": (code_hash(OLD), code_hash(NEW))} if problem is None else {})
+
+
+@pytest.mark.parametrize(("today", "line"), [("bytes", "1 stages"), ("others", "train: train: model.bin differs")])
+def test_the_command_compares_both_builds_and_writes_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], today: str, line: str
+) -> None:
+    """The builds themselves take minutes: here each of them is one artifact."""
+    older, table = tmp_path / "older", tmp_path / "today" / "table.json"
+    (older / "flows" / "recipes").mkdir(parents=True)
+    (older / "flows" / "recipes" / "base.yaml").write_text("condenser:\n  steps: 3\n")
+    shutil.copytree(older, tmp_path / "today")
+    table.write_text('{"mine": {"a": "b"}}')
+    ran: list[tuple[Path, list[str]]] = []
+
+    def run_command(code: Path, words: list[str], store: Path) -> None:
+        ran.append((code, words))
+        build_artifact(Store(store), *((key(OLD), "bytes") if code == older else (key(NEW), today)))
+
+    monkeypatch.setattr(equivalent_code, "run_command", run_command)
+    monkeypatch.setattr(equivalent_code, "checkout", lambda commit: nullcontext(older))
+    monkeypatch.setattr(equivalent_code, "TABLE", table)
+    monkeypatch.setattr(equivalent_code, "ROOT", tmp_path / "today")
+    monkeypatch.setattr(equivalent_code, "read_table", lambda: json.loads(table.read_text()))
+    (tmp_path / "today" / "flows" / "recipes" / "base.yaml").write_text("condenser:\n  budget: 3 steps\n")
+    monkeypatch.setattr("sys.argv", ["equivalent_code", "f19", "--only", "methods", "--stores", str(tmp_path)])
+    same = today == "bytes"
+    assert equivalent_code.main() == (0 if same else 1)
+    assert line in capsys.readouterr().out
+    written = json.loads(table.read_text())
+    assert written == {"mine": {"a": "b"}} | ({"train": {code_hash(OLD): code_hash(NEW)}} if same else {})
+    assert [code for code, _ in ran] == [older, tmp_path / "today"]
+    assert "condenser.steps=0" in ran[0][1]
+    assert "condenser.budget=null" in ran[1][1]
 
 
 def test_older_hashes_point_to_the_newest_code() -> None:
