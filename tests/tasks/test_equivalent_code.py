@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -176,6 +177,24 @@ def test_the_command_compares_both_builds_and_writes_the_table(
     assert [code for code, _ in ran] == [older, tmp_path / "today"]
     assert "condenser.steps=0" in ran[0][1]
     assert "condenser.budget=null" in ran[1][1]
+
+
+def test_a_checkout_is_temporary_and_runs_its_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = tmp_path / "repository"
+    (repository / "flows").mkdir(parents=True)
+    program = "import sys; from pathlib import Path; Path(sys.argv[-1]).write_text(' '.join(sys.argv[1:-1]))"
+    (repository / "flows" / "cli.py").write_text(program)
+    own = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "Program"]):
+        subprocess.run([*own, *words], check=True)
+    (repository / "flows" / "cli.py").write_text("raise SystemExit(1)")
+    monkeypatch.setattr(equivalent_code, "ROOT", repository)
+    with equivalent_code.checkout("HEAD") as code:
+        equivalent_code.run_command(code, ["run", "tiny"], tmp_path / "store")
+    assert (tmp_path / "store").read_text() == "run tiny --store"
+    assert not code.exists()
+    with pytest.raises(subprocess.CalledProcessError):
+        equivalent_code.run_command(repository, ["run", "tiny"], tmp_path / "store")
 
 
 def test_older_hashes_point_to_the_newest_code() -> None:
