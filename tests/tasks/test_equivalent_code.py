@@ -146,6 +146,22 @@ def test_only_equal_bytes_enter_the_table(tmp_path: Path, text: str, name: str, 
     assert comparison.codes == ({"train": (code_hash(OLD), code_hash(NEW))} if problem is None else {})
 
 
+@pytest.mark.parametrize(("mean", "problem"), [(0.5, None), (0.6, "evaluate: metrics.json differs")])
+def test_a_field_that_was_renamed_in_metrics_is_no_difference(tmp_path: Path, mean: float, problem: str | None) -> None:
+    stores = [Store(tmp_path / name) for name in ("before", "after")]
+    contents = {"config": {"neighbours": 3}, "mean": 0.5}, {"config": {"nb_recall": 3}, "mean": mean}
+    for store, code, content in zip(stores, (OLD, NEW), contents, strict=True):
+
+        def make(out: Path, checkpoints: Path, content: dict[str, Any] = content) -> dict[str, float]:
+            (out / "metrics.json").write_text(json.dumps(content))
+            return {}
+
+        store.build(Request(make_key("evaluate", code, {}, {}, {}, {}), node="evaluate"), make)
+    both = [[*store.records()] for store in stores]
+    comparison = compare_builds(*both, [store.objects for store in stores])
+    assert comparison.different == ({} if problem is None else {"evaluate": problem})
+
+
 @pytest.mark.parametrize(("today", "line"), [("bytes", "1 stages"), ("others", "train: train: model.bin differs")])
 def test_the_command_compares_both_builds_and_writes_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], today: str, line: str
