@@ -34,8 +34,7 @@ def score(
     from pipeline.runtime.processes import workers
 
     check_cross_encoder(cross_encoder, tokens)
-    folder = work.checkpoints / name
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = shards.folder_of_model(work, name)
     shards.remove_left_over(folder)
     np.save(folder / "pairs.npy", np.stack([query_N, passage_N]).astype(np.int32))
     arguments = {

@@ -44,9 +44,7 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
     from pipeline.runtime.processes import workers
     from pipeline.tokenization.token_files import Tokens
 
-    low = low_on_cpu(work.machine)
-    folder = work.checkpoints / f"shards{'-bfloat16' if low else ''}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = shards.folder_of_model(work, "shards")
     artifact = Tokens.open(tokens)
     spans = shard_reuse.cuts(artifact, config.shard_passages)
     of_passages = {  # these names are in the keys of all shards: other names would encode everything again
@@ -58,7 +56,7 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
         "passage_prefix": encoder.passage_prefix,
     }
     settings = {"passage_tokens": config.passage_tokens, "encoder": of_passages, **asdict(artifact.specials)}
-    if low:  # shards of equal keys have equal bytes
+    if low_on_cpu(work.machine):  # shards of equal keys have equal bytes
         settings["precision"] = "bfloat16"
     keys = shard_reuse.shard_keys(artifact, spans, checkpoint, settings)
     reused = shard_reuse.take_over(work.earlier, keys, folder)

@@ -78,15 +78,14 @@ def search(
     `config.unjudged_train_questions`.
     """
     from pipeline.modeling.inputs import cut_notice, read_form, unread_of_questions
-    from pipeline.runtime.launch import device_of, low_on_cpu, of_shards
+    from pipeline.runtime.launch import device_of, of_shards
     from pipeline.runtime.processes import workers
     from pipeline.tokenization.token_files import Tokens
 
     questions = _questions(collection, config.splits, config.unjudged_train_questions)
     # One folder per size: list files of a CPU run cover other questions than those of a GPU run.
     size = SHARD[device_of(work.machine)]
-    folder = work.checkpoints / f"lists-{size}{'-bfloat16' if low_on_cpu(work.machine) else ''}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = shards.folder_of_model(work, f"lists-{size}")
     arguments = {
         "config": config.model_dump(mode="json"),
         "encoder": encoder.model_dump(mode="json"),

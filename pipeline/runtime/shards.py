@@ -42,6 +42,18 @@ def finish(job: Job, work: Work, machine: Machine, workers: int) -> None:
     launch(job.function, arguments, machine, work.progress, work.checkpoints, ENCODING)
 
 
+def folder_of_model(work: Work, name: str) -> Path:
+    """Creates and returns the folder within `work.checkpoints` of a model's shards; another precision has another one.
+
+    An artifact's shards have one precision, also if its build was interrupted.
+    """
+    from pipeline.runtime.launch import low_on_cpu
+
+    folder = work.checkpoints / f"{name}{'-bfloat16' if low_on_cpu(work.machine) else ''}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def name(number: int) -> str:
     """Returns the file name of a shard."""
     return f"shard-{number:05d}.npy"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -99,6 +100,8 @@ def test_finished_shards_are_kept(world, teacher, work, inline, monkeypatch):
     again = run(world, teacher, second)[1]
     assert {row["score"] for row in again[50:100]} == {7.0}
     assert again[:50] + again[100:] == whole[:50] + whole[100:]
+    low = replace(work("low"), checkpoints=second.checkpoints, machine=make_machine(precision="bfloat16"))
+    assert 7.0 not in {row["score"] for row in run(world, teacher, low)[1]}  # those of float32 stay apart
 
 
 def test_scores_are_found_by_positions(world, teacher, mined, work, inline):
