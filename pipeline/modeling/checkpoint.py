@@ -22,15 +22,12 @@ from transformers.utils import logging
 
 from pipeline.data.parquet import write_parquet
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import input_limit, model_config
+from pipeline.modeling.model_config import MLM_HEADS, SPARE, input_limit, model_config
 from pipeline.modeling.sentence_transformers_files import CLS, Vector, write_json, write_vector
 
 MASKED_LM = {"bert": BertForMaskedLM, "roberta": RobertaForMaskedLM}
 ENCODERS = {"bert": BertModel, "roberta": RobertaModel}
 CLASSIFIERS = {"bert": BertForSequenceClassification, "roberta": RobertaForSequenceClassification}
-# Weights of existing models that are not used here: pooler, next sentence prediction, position ids of old files.
-SPARE = ("pooler.", "cls.seq_relationship.", "position_ids")
-MLM_HEADS = ("cls.predictions.", "lm_head.")
 
 
 def save_checkpoint(

@@ -13,15 +13,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.modeling.model_config import model_config
+from pipeline.modeling.model_config import MLM_HEADS, SIZES, SPARE, model_config
 
-SIZES = (
-    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
-    *("max_position_embeddings", "type_vocab_size", "pad_token_id"),
-)
+NEEDED = (*SIZES, "intermediate_size", "num_attention_heads", "type_vocab_size", "pad_token_id")
 """Integers of config.json without which transformers would use a default."""
-UNUSED = ("pooler.", "cls.", "lm_head.", "position_ids")
-"""Parts of the names of weights that an encoder does not use."""
 
 
 class FrozenConfig(SimpleNamespace):
@@ -72,7 +67,7 @@ def _is_usual(config: FrozenConfig) -> bool:
     """Whether config.json has all fields of a model that `FrozenEncoder` can build."""
     fields = vars(config)
     return (
-        all(isinstance(fields.get(name), int) for name in SIZES)
+        all(isinstance(fields.get(name), int) for name in NEEDED)
         and isinstance(fields.get("layer_norm_eps"), float)
         and fields.get("hidden_act") == "gelu"
         and min(config.hidden_size, config.num_attention_heads) > 0
@@ -86,7 +81,7 @@ def _read(path: Path) -> Mapping[str, Tensor]:
     try:
         with safe_open(path, "pt") as file:
             all_names = file.keys()
-            names = [name for name in all_names if not any(part in name for part in UNUSED)]
+            names = [name for name in all_names if not any(part in name for part in (*SPARE, *MLM_HEADS))]
             # Copies: memory that torch allocates is aligned as for any other model, that of the file is not.
             return {_bare(name): file.get_tensor(name).to(torch.float32, copy=True) for name in names}
     except (OSError, SafetensorError):
@@ -134,8 +129,8 @@ def _layer(config: FrozenConfig) -> nn.Module:
     maps = {name: _Linear(size_D, size_D) for name in ("query", "key", "value")}
     own = _group(**maps, dropout=nn.Dropout(0.0))
     own.num_attention_heads = config.num_attention_heads
-    intermediate = _group(dense=_Linear(size_D, inner))
-    intermediate.intermediate_act_fn = F.gelu  # type: ignore[assignment]
+    intermediate: Any = _group(dense=_Linear(size_D, inner))
+    intermediate.intermediate_act_fn = F.gelu
     return _group(
         attention=_group(self=own, output=_sum_and_norm(size_D, size_D, config)),
         intermediate=intermediate,

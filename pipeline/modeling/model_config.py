@@ -9,6 +9,10 @@ from pipeline.errors import InputError
 
 TYPES = ("bert", "roberta")
 SIZES = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
+SPARE = ("pooler.", "cls.seq_relationship.", "position_ids")
+"""Weights of existing models that are not used here: pooler, next sentence prediction, position ids of old files."""
+MLM_HEADS = ("cls.predictions.", "lm_head.")
+"""Weights of heads for masked language modelling, which an encoder does not use."""
 
 
 def model_config(folder: Path) -> dict[str, Any]:
