@@ -127,7 +127,7 @@ def entropy_shards(
     def model(number: int) -> tuple[Any, int]:
         """Returns the model and the tokens of a forward pass."""
         loaded = load_encoder(Path(models[number])).to(device)  # type: ignore[arg-type]
-        return loaded, encoding_budget(token_budget, device, loaded.config, float32=True)
+        return loaded, encoding_budget(token_budget, device, loaded.config)
 
     def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
         number, first = divmod(start, len(rows))

@@ -98,14 +98,11 @@ def training_budget(choice: CountOrAuto, device: str, config: Any, module: nn.Mo
     return least_of_ranks(tokens_in(usable, bytes_factor(device) * chunk_bytes(config, has_dropout(module))))
 
 
-def encoding_budget(choice: CountOrAuto, device: str, config: Any, float32: bool = False) -> int:
-    """Returns the tokens of a forward pass without gradients. `config`: of the backbone, which is on the device.
-
-    `float32`: the pass computes in float32 on a GPU too, which takes twice the bytes.
-    """
+def encoding_budget(choice: CountOrAuto, device: str, config: Any) -> int:
+    """Returns the tokens of a forward pass without gradients. `config`: of the backbone, which is on the device."""
     if choice != "auto" or device != "cuda":
         return number_or(choice, fixed_budget(device))
-    factor = 2 if float32 else bytes_factor(device)
+    factor = bytes_factor(device)
     usable = int(CUDA_SHARE * free_bytes(device)) - (cast_bytes(config) if factor == 1 else 0)
     return tokens_in(usable, factor * pass_bytes(config))
 

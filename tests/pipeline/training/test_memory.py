@@ -10,6 +10,7 @@ from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
 from pipeline.modeling import bert
+from pipeline.runtime import precision
 from pipeline.training import memory
 
 GIB = 1 << 30
@@ -93,6 +94,14 @@ def test_a_pass_of_bert_base_fits_into_the_gpu(card, gigabytes, least, most):
 def test_encoding_needs_no_smaller_passes_on_a_small_gpu(card, gigabytes):
     card(gigabytes, model(config()))
     assert memory.encoding_budget("auto", "cuda", config()) == memory.CUDA_BUDGET
+
+
+def test_float32_takes_twice_the_bytes(card, monkeypatch):
+    """Of the attention analysis too, whose stage is float32 on every device."""
+    card(1, model(config()))
+    low = memory.encoding_budget("auto", "cuda", config())
+    monkeypatch.setattr(precision, "_precision", "float32")
+    assert memory.encoding_budget("auto", "cuda", config()) < 0.7 * low < memory.CUDA_BUDGET
 
 
 def test_a_large_model_gets_smaller_passes(card):
