@@ -197,8 +197,7 @@ def most_tokens(config: CocondenserConfig) -> int:
 
 def prepare_cocondenser(config: dict[str, Any], start: Path, tokens: Path, machine: Machine, device: str) -> "Training":
     """Prepares the training, on one rank (pipeline/pretrain/train.py)."""
-    from pipeline.modeling.checkpoint import head_objective
-    from pipeline.modeling.start import with_own_head
+    from pipeline.modeling.checkpoint import head_objective, with_own_head
     from pipeline.pretrain.masking import masked_batch
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import update

@@ -131,7 +131,7 @@ def update_tokens(config: CondenserConfig, data: Tokens) -> float:
 
 def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine: Machine, device: str) -> "Training":
     """Prepares the training, on one rank (pipeline/pretrain/train.py)."""
-    from pipeline.modeling.start import with_new_head, with_own_head
+    from pipeline.modeling.checkpoint import with_new_head, with_own_head
     from pipeline.pretrain.masking import masked_batch
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import update

@@ -158,9 +158,8 @@ def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Mach
     """Prepares the training, on one rank (pipeline/pretrain/train.py)."""
     import torch
 
-    from pipeline.modeling.checkpoint import head_objective
+    from pipeline.modeling.checkpoint import head_objective, with_new_head, with_own_head
     from pipeline.modeling.cross_entropy import inverse_cloze
-    from pipeline.modeling.start import with_new_head, with_own_head
     from pipeline.pretrain.batches import packed
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import Contrast, update

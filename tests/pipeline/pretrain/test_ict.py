@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoModelForMaskedLM
 
 from pipeline.errors import InputError
 from pipeline.modeling import cross_entropy
-from pipeline.modeling.start import with_new_head
+from pipeline.modeling.checkpoint import with_new_head
 from pipeline.pretrain import batches, step
 from pipeline.pretrain.cocondenser import CocondenserConfig
 from pipeline.pretrain.condenser import CondenserConfig

@@ -98,7 +98,7 @@ def test_encoding_needs_no_smaller_passes_on_a_small_gpu(card, gigabytes):
 
 def test_float32_takes_twice_the_bytes(card, monkeypatch):
     """Of the attention analysis too, whose stage is float32 on every device."""
-    card(1, model(config()))
+    card(2, model(config()))
     low = memory.encoding_budget("auto", "cuda", config())
     monkeypatch.setattr(precision, "_precision", "float32")
     assert memory.encoding_budget("auto", "cuda", config()) < 0.7 * low < memory.CUDA_BUDGET
