@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.skipped import Skipped
+from benchmarks.paired import Skipped
 from pipeline.runtime.processes import cores
 
 FOLDER = Path(__file__).parent

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.encode import ROUNDS, TEXTS, check_equal_vectors, write_model
-from benchmarks.paired import Way, interleave, ratio, seconds
-from benchmarks.skipped import Skipped
+from benchmarks.paired import Skipped, Way, interleave, ratio, seconds
 from benchmarks.steps import compare_steps
 from pipeline.runtime import bfloat16
 from pipeline.runtime.launch import ENCODING

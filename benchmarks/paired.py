@@ -29,6 +29,10 @@ TAIL = 20
 """Lines of a failed process's stderr that are shown: the end of a traceback."""
 
 
+class Skipped(Exception):
+    """This machine cannot run a benchmark; the message says why."""
+
+
 class Way(NamedTuple):
     function: str
     """"module:name"."""

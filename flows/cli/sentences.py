@@ -27,8 +27,7 @@ Name = Annotated[
 @sentences_app.command(epilog="Example: [bold]cocondenser sentences recipes --json[/bold]")
 def recipes(as_json: Json = False) -> None:
     """List the recipes of sentence tasks."""
-    from flows.recipes.yaml_layers import summaries
-    from flows.sentences.family import SENTENCES
+    from flows.recipes.yaml_layers import SENTENCES, summaries
 
     print_recipes(summaries(SENTENCES), as_json)
 

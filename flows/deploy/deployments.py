@@ -8,8 +8,7 @@ import yaml
 from flows.ablations import file
 from flows.ablations.ablation import Ablation
 from flows.recipes.recipe import Recipe, resolve
-from flows.recipes.yaml_layers import listed
-from flows.sentences.family import SENTENCES
+from flows.recipes.yaml_layers import SENTENCES, listed
 from flows.sentences.recipe import SentenceRecipe, resolve_sentences
 
 PREFECT_YAML = Path(__file__).resolve().parents[2] / "prefect.yaml"

@@ -112,6 +112,13 @@ class Family:
 
 
 RECIPES = Family(Path(__file__).parent, "recipe", "cocondenser recipes", _texts_of_recipes)
+SENTENCES = Family(
+    Path(__file__).parents[1] / "sentences",
+    "recipe of sentences",
+    "cocondenser sentences recipes",
+    own_texts,
+    kind="kind",
+)
 
 
 def named(family: Family = RECIPES) -> list[str]:
@@ -135,7 +142,7 @@ def summaries(family: Family = RECIPES) -> list[Summary]:
 
 def listed(family: Family = RECIPES) -> list[str]:
     """The project's files that are not hidden."""
-    return [name for name in named(family) if not read(name, family).data["hidden"]]
+    return [one.name for one in summaries(family)]
 
 
 def read(name: str, family: Family = RECIPES) -> Layer:

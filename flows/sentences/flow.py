@@ -13,21 +13,22 @@ from flows.graph.run_nodes import Done
 from flows.recipes import yaml_layers
 from flows.sentences.checks import check_sizes
 from flows.sentences.dag import SUMMARY
-from flows.sentences.family import SENTENCES
 from flows.sentences.prepare import prepare_sentences
 from flows.sentences.recipe import SentenceRecipe
 from flows.sentences.results import add_to_page, read_summary, results_markdown
 from pipeline.errors import InputError
 from tasks import page
 
-RecipeName = Annotated[str, WithJsonSchema(run_nodes.name_or_file(yaml_layers.listed(SENTENCES)))]
+RecipeName = Annotated[str, WithJsonSchema(run_nodes.name_or_file(yaml_layers.listed(yaml_layers.SENTENCES)))]
 
 
 def flow_of(prepared: Run[SentenceRecipe] | None = None) -> Flow[..., Any]:
     """The flow of a prepared run. With None, the flow prepares its run from its parameters."""
 
     @flow(
-        name="sentences", flow_run_name=partial(run_nodes.run_name, prepared, "recipe", SENTENCES), persist_result=False
+        name="sentences",
+        flow_run_name=partial(run_nodes.run_name, prepared, "recipe", yaml_layers.SENTENCES),
+        persist_result=False,
     )
     def sentences(
         recipe: RecipeName,

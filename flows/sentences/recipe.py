@@ -10,7 +10,6 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from artifacts.schema import Name
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import validate
-from flows.sentences.family import SENTENCES
 from pipeline import paths
 from pipeline.config import Config, Seed
 from pipeline.runtime.work import Machine
@@ -151,7 +150,7 @@ def slug(label: str) -> str:
 
 def resolve_sentences(name: str, settings: Iterable[str] = ()) -> SentenceRecipe:
     """The complete recipe with settings `section.field=value`. Raises InputError like flows/recipes/recipe.py."""
-    layer = yaml_layers.override(yaml_layers.read(name, SENTENCES), settings)
+    layer = yaml_layers.override(yaml_layers.read(name, yaml_layers.SENTENCES), settings)
     recipe = validate(layer, SentenceRecipe)
     models = {
         label: source and _located(source, layer.folder(("models", label))) for label, source in recipe.models.items()

@@ -12,8 +12,7 @@ from writing import put
 
 from flows.cli.main import app, main
 from flows.recipes.recipe import resolve
-from flows.recipes.yaml_layers import RECIPES, listed, summaries
-from flows.sentences.family import SENTENCES
+from flows.recipes.yaml_layers import RECIPES, SENTENCES, listed, summaries
 from flows.sentences.recipe import resolve_sentences
 
 HEAVY = ("torch", "transformers", "prefect", "pyarrow", "pandas", "numpy")

@@ -15,7 +15,6 @@ from flows.deploy.deployments import PREFECT_YAML, render
 from flows.flow import cocondenser
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import resolve
-from flows.sentences.family import SENTENCES
 from flows.sentences.flow import sentences
 
 FLOWS = [(cocondenser, "recipe", "marco"), (sentences, "recipe", "stsb"), (ablation, "ablation", "low-data")]
@@ -38,7 +37,7 @@ def of_flow() -> Callable[[str], dict[str, dict]]:
     ("entrypoint", "parameter", "names"),
     [
         ("flows/flow.py:cocondenser", "recipe", [name for name in yaml_layers.named() if not resolve(name).hidden]),
-        ("flows/sentences/flow.py:sentences", "recipe", yaml_layers.named(SENTENCES)),
+        ("flows/sentences/flow.py:sentences", "recipe", yaml_layers.named(yaml_layers.SENTENCES)),
         ("flows/ablations/flow.py:ablation", "ablation", file.listed()),
     ],
 )

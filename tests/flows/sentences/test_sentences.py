@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 from artifacts.runs import record_run
 from artifacts.store import Store
 from flows.cli.main import app
-from flows.recipes.yaml_layers import named
+from flows.recipes.yaml_layers import SENTENCES, named
 from flows.sentences.dag import sentence_nodes
-from flows.sentences.family import SENTENCES
 from flows.sentences.recipe import SentenceRecipe, resolve_sentences
 from flows.sentences.results import headings_and_rows, results_markdown
 from pipeline.errors import InputError
