@@ -40,7 +40,7 @@ def speedup() -> float:
     that fails: then `auto` is float32.
     """
     path, key = cache_folder() / "bfloat16.json", f"{processor()}, torch {version('torch')}"
-    if key in (known := read(path)):
+    if key in (known := read_ratios(path)):
         return known[key]
     child = subprocess.run(
         python("pipeline.runtime.bfloat16"),
@@ -53,11 +53,11 @@ def speedup() -> float:
         LOG.warning("the speed of bfloat16 cannot be measured, so float32 is taken to be as fast (%s)", last)
         return 1.0
     ratio = float(child.stdout)
-    save(path, {**read(path), key: round(ratio, 3)})
+    write_ratios(path, {**read_ratios(path), key: round(ratio, 3)})
     return ratio
 
 
-def read(path: Path) -> dict[str, float]:
+def read_ratios(path: Path) -> dict[str, float]:
     """Returns the cache; what is damaged is left out."""
     try:
         known = json.loads(path.read_text())
@@ -68,7 +68,7 @@ def read(path: Path) -> dict[str, float]:
     return {key: x for key, x in known.items() if isinstance(x, float) and 0 < x < math.inf}
 
 
-def save(path: Path, known: Mapping[str, float]) -> None:
+def write_ratios(path: Path, known: Mapping[str, float]) -> None:
     """Writes the cache; one that cannot be written is only slower."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
