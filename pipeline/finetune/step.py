@@ -125,7 +125,7 @@ def backward(
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
     for piece, row_B, part in zip(own_pieces, rows, parts, strict=True):
         vectors = part if keep else encode(piece)
-        add_gradients(module, vectors, gradient_RE[row_B])
+        add_gradients(module, vectors, gradient_RE[row_B], last=piece is own_pieces[-1])
     return value.detach()
 
 

@@ -95,7 +95,7 @@ def update(
         surrogate = sum(parts, torch.zeros((), device=device))
         if pairs:  # the gradient of this term is that of `contrast`, by the chain rule
             surrogate = surrogate + (gradient_SE[chunk.row_B] * contrast.vectors(states.cls_BD)).sum()
-        add_gradients(module, scaled(surrogate))
+        add_gradients(module, scaled(surrogate), last=chunk is batch.chunks[-1])
         for name, part in zip(objective.names, parts, strict=True):
             totals[name] = totals[name] + part.detach()
     operations = sum(

@@ -19,6 +19,7 @@ WAIT = timedelta(days=1)
 Scheduling) or on the last shard. torchrun ends all ranks of a machine when one of them fails."""
 
 Item = TypeVar("Item")
+Wait = Callable[[], object]
 _store: Any = None
 """The store through which the ranks of the process group have found each other."""
 
@@ -72,11 +73,19 @@ def world() -> int:
 
 def sum_over_ranks(x: "Tensor") -> "Tensor":
     """Sums `x` over the ranks, in place. Every rank gets the same bytes."""
+    start_sum(x)()
+    return x
+
+
+def start_sum(x: "Tensor") -> Wait:
+    """Starts to sum `x` over the ranks, in place; all of them start their sums in the same order.
+
+    Returns a function after which `x` is the sum: the process waits, or a GPU's later work does.
+    """
     import torch.distributed as dist
 
-    if world() > 1:
-        dist.all_reduce(x)
-    return x
+    work = dist.all_reduce(x, async_op=True) if world() > 1 else None
+    return (lambda: None) if work is None else work.wait
 
 
 def from_first_rank(numbers: np.ndarray | None, size: int) -> np.ndarray:

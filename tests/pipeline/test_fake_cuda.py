@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 ALLOWED = {
     "loop": {("pipeline/training/loop.py", "train")},
+    "loop of two ranks": {("pipeline/training/loop.py", "train")},
     "loop resumed": {
         ("pipeline/training/loop.py", "train"),
         ("pipeline/runtime/checkpoints.py", "save_state"),
@@ -173,6 +174,13 @@ def test_a_training_resumes_from_a_checkpoint(results):
     assert result["saved"] == ["step-1", "step-2"]
     # Each of three updates ends with a checkpoint or the training; then three updates have one read.
     assert waits(result)["pipeline/training/loop.py", "train"] == 4
+
+
+def test_gradients_are_summed_during_the_last_backward_pass(results):
+    """In nine buckets, without a wait of the host; then the figures. One sum more: whether a rank computes in float16."""
+    result = recorded(results, "loop of two ranks")
+    assert (result["updates"], result["early"], result["sums"]) == (3, [9, 9, 9], 1 + 3 * 10)
+    assert waits(result)["pipeline/training/loop.py", "train"] == 1
 
 
 @pytest.mark.parametrize("name", ["encoding cls bert", "scoring bert"])

@@ -14,6 +14,7 @@ import torch
 from pipeline.errors import InputError
 from pipeline.runtime import ranks
 from pipeline.runtime.precision import precision_name
+from pipeline.training import gradients
 from pipeline.training.loop import Optimiser, train
 from pipeline.training.loss_scale import scaled
 
@@ -143,3 +144,30 @@ def slow_regression(*, progress, slow, **arguments):
         time.sleep(slow)
 
     return regression(progress=pause, **arguments)
+
+
+def summed_gradients(*, progress, device):
+    """The ranks sum the gradients of two backward passes at once, and in buckets during the second.
+
+    Returns the rank's own gradients, both sums, and how many sums started before the second pass ended.
+    """
+    torch.manual_seed(3)
+    module = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(6)))
+    parameters = [*module.parameters()]
+    sizes = [p.numel() for p in parameters]
+    figures = {}
+    for name, bucket in (("once", None), ("buckets", 100)):
+        buffer = torch.zeros(sum(sizes) + 1)
+        for parameter, part in zip(parameters, buffer[:-1].split(sizes), strict=True):
+            parameter.grad = part.view_as(parameter)
+        gradient_sum = gradients.GradientSum(parameters, buffer, bucket)
+        gradients.use_gradient_sum(gradient_sum)
+        for number in range(2):
+            x_BD = torch.randn(5, 4, generator=torch.Generator().manual_seed(10 * ranks.rank() + number))
+            gradients.add_gradients(module, module(x_BD).square().sum(), last=number == 1)
+        buffer[-1] = 1
+        figures["own"] = buffer.tolist() if bucket is None else figures["own"]
+        figures["early"] = len(gradient_sum._waits)
+        gradient_sum.finish()
+        figures[name] = buffer.tolist()
+    return figures

@@ -145,7 +145,7 @@ def test_the_first_pass_computes_only_cls_vectors(inputs, tmp_path, monkeypatch)
 def test_ranks_communicate_twice_per_update(inputs, tmp_path, monkeypatch):
     """Once for the CLS vectors, and once for all gradients and figures; once before the first update."""
     sizes = []
-    monkeypatch.setattr(distributed, "sum_over_ranks", lambda x: sizes.append(x.numel()) or x)
+    monkeypatch.setattr(distributed, "start_sum", lambda x: sizes.append(x.numel()) or (lambda: None))
     run(inputs, tmp_path / "out", budget="3 steps")
     parameters = sum(x.numel() for x in weights(tmp_path / "out").values())
     assert len(sizes) == 1 + 6

@@ -30,10 +30,11 @@ from pipeline.finetune.encoders import Towers
 from pipeline.modeling.bert import backbone
 from pipeline.modeling.biencoder import Encoder, encode_rows, vectors
 from pipeline.modeling.inputs import pack
+from pipeline.runtime import ranks
 from pipeline.runtime.precision import autocast
 from pipeline.runtime.work import silent
 from pipeline.sentences.kinds import LABELS
-from pipeline.training import loop
+from pipeline.training import gradients, loop
 
 Outcome = dict[str, Any]
 Case = Callable[[Recorder], Outcome]
@@ -280,6 +281,33 @@ def resuming(recorder: Recorder) -> Outcome:
     return {"updates": len(first), "saved": saved, "resumed_updates": len(second)}
 
 
+def two_ranks(recorder: Recorder) -> Outcome:
+    """Three updates of a rank of two. Returns how many sums start within the first update's last pass, and in all."""
+    starts: list[int] = []
+    early: list[int] = []
+    add = gradients.add_gradients
+
+    def start(x: torch.Tensor) -> ranks.Wait:
+        starts.append(x.mul_(2).numel())
+        return lambda: None
+
+    def counted(*arguments: Any, last: bool) -> None:
+        before = len(starts)
+        add(*arguments, last=last)
+        early.append(len(starts) - before)
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(ranks, "world", return_value=2),
+        mock.patch.object(ranks, "start_sum", start),
+        mock.patch.object(gradients, "BUCKET", 10_000),
+        mock.patch("pipeline.pretrain.step.add_gradients", counted),
+    ):
+        done = train(recorder, 3, Path(folder), 60)
+    gradients.use_gradient_sum(None)
+    return {"updates": len(done), "early": early, "sums": len(starts)}
+
+
 def faults(recorder: Recorder) -> Outcome:
     """What no update may do, so that the tests show that it is seen."""
     x = on_device(partial(torch.ones, 4))
@@ -378,6 +406,7 @@ def all_cases() -> dict[str, Case]:
     cases["faults"] = faults
     cases["loop"] = training_loop
     cases["loop resumed"] = resuming
+    cases["loop of two ranks"] = two_ranks
     cases["graph of pretraining bert"] = pretraining_graph
     cases["graph of finetuning bert"] = finetuning_graph
     return cases
