@@ -26,9 +26,7 @@ class GradientSum:
         `bucket`: bytes from which on a bucket is full; None: all is summed at once, after the last pass.
         """
         buckets = [] if bucket is None or ranks.world() == 1 else _buckets(parameters, bucket)
-        self._bucket_of: dict[Tensor, int] = {
-            parameter: number for number, some in enumerate(buckets) for parameter in some
-        }
+        self._bucket_of: dict[Tensor, int] = {p: number for number, some in enumerate(buckets) for p in some}
         sizes = [sum(parameter.numel() for parameter in some) for some in buckets]
         *gradients, figures = buffer.split([*reversed(sizes), buffer.numel() - sum(sizes)])
         self._parts = [*reversed(gradients), figures]

@@ -177,7 +177,7 @@ def test_a_training_resumes_from_a_checkpoint(results):
 
 
 def test_gradients_are_summed_during_the_last_backward_pass(results):
-    """In nine buckets, without a wait of the host; then the figures. One sum more: whether a rank computes in float16."""
+    """In nine buckets, then the figures, without a wait of the host. One sum more: whether a rank is float16."""
     result = recorded(results, "loop of two ranks")
     assert (result["updates"], result["early"], result["sums"]) == (3, [9, 9, 9], 1 + 3 * 10)
     assert waits(result)["pipeline/training/loop.py", "train"] == 1
