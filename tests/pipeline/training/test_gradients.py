@@ -21,7 +21,7 @@ BUCKET = 50_000
 
 
 class Sums:
-    """Stands in for a second rank, whose gradients are 0: remembers each part when its sum starts."""
+    """Acts as a second rank, whose gradients are 0: remembers each part when its sum starts."""
 
     def __init__(self) -> None:
         self.started: list[tuple[Tensor, Tensor]] = []
