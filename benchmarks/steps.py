@@ -13,7 +13,7 @@ import torch
 from benchmarks import published
 from benchmarks.data import pydocs
 from benchmarks.paired import Figures, Step, Way, interleave, seconds
-from pipeline.modeling import bert
+from pipeline.modeling import transformer
 from pipeline.modeling.packing import Batch
 from pipeline.pretrain import step as pretraining
 from pipeline.pretrain.blocks import cut_documents
@@ -53,7 +53,7 @@ def new_module(shape: str, dropout: float) -> torch.nn.ModuleDict:
         attention_probs_dropout_prob=dropout,
     )
     lm = BertForMaskedLM(config)
-    return torch.nn.ModuleDict({"lm": lm, "head": bert.new_head(lm, 2)}).train()
+    return torch.nn.ModuleDict({"lm": lm, "head": transformer.new_head(lm, 2)}).train()
 
 
 class Source:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel
 
-from pipeline.modeling import bert
+from pipeline.modeling import transformer
 from pipeline.modeling.biencoder import Encoder
 from pipeline.runtime.work import Machine
 from pipeline.tokenization.token_files import Ragged, Specials
@@ -138,7 +138,7 @@ def language_model(size: Size, head_layers: int, device: str) -> nn.ModuleDict:
     torch.manual_seed(0)
     with torch.device(device):
         lm = BertForMaskedLM(configuration(size))
-        module = nn.ModuleDict({"lm": lm, "head": bert.new_head(lm, head_layers)})
+        module = nn.ModuleDict({"lm": lm, "head": transformer.new_head(lm, head_layers)})
     return small_vectors(module, lm.bert).train()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import input_limit, model_config
+from pipeline.modeling.model_config import AFTER_PADDING, input_limit, model_config
 
 if TYPE_CHECKING:
     from pipeline.tokenization.token_files import Tokens
@@ -18,8 +18,9 @@ FILE = "pairs.json"
 """File in a cross-encoder's folder: its `Lengths`."""
 
 
-SPECIAL_TOKENS = {"bert": 3, "roberta": 4}
-"""Number of special tokens in a pair's row."""
+def special_tokens(model_type: str) -> int:
+    """Returns the number of special tokens in a pair's row: RoBERTa and its relatives have two separators."""
+    return 4 if model_type in AFTER_PADDING else 3
 
 
 class Lengths(NamedTuple):
@@ -52,7 +53,7 @@ def check_lengths(model: Path, tokens: Path, lengths: Lengths, field: str) -> No
         raise InputError(
             f"{field}: the model in {model} has {config['vocab_size']} tokens, but the tokenizer has {entries}"
         )
-    longest = lengths.question_tokens + lengths.passage_tokens + SPECIAL_TOKENS[config["model_type"]]
+    longest = lengths.question_tokens + lengths.passage_tokens + special_tokens(config["model_type"])
     if longest > input_limit(config):
         raise InputError(
             f"{field}: pairs of {longest} tokens, but the model in {model} has {input_limit(config)} positions"

@@ -14,14 +14,15 @@ from torch import Tensor
 
 from pipeline.cross_encoder.lengths import Lengths
 from pipeline.errors import InputError
-from pipeline.modeling.bert import apply, embed
+from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.passes import fill
+from pipeline.modeling.transformer import last_states
 from pipeline.runtime.precision import autocast
 from pipeline.tokenization.token_files import Specials, Tokens
 
 CrossEncoder = Any
-"""`BertForSequenceClassification` or `RobertaForSequenceClassification`, of one logit."""
+"""A Hugging Face model for sequence classification, such as `BertForSequenceClassification`, of one logit."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,8 @@ def pair_rows(tokens: Tokens, query_N: Iterable[int], passage_N: Iterable[int], 
 
 
 def pack_pairs(model: CrossEncoder, rows: PairRows, row_B: np.ndarray, device: str) -> Packed:
-    """Packs the rows `row_B`, which must be sorted by length; with token types for BERT."""
-    second_B = rows.second_N[row_B] if model.config.model_type == "bert" else None
+    """Packs the rows `row_B`, which must be sorted by length; with token types if the model has them."""
+    second_B = rows.second_N[row_B] if architecture(model).has_token_types else None
     return pack_rows(rows.ids, row_B, device, second_B)
 
 
@@ -89,17 +90,8 @@ def logits(model: CrossEncoder, packed: Packed) -> Tensor:
     tie.
     """
     with autocast(packed.ids_T.device.type):
-        hidden_TD = embed(model, packed.ids_T, packed.position_T, packed.type_T)
-        *layers, last = model.base_model.encoder.layer
-        for layer in layers:
-            hidden_TD = apply(layer, hidden_TD, packed.every, packed.every)
-        cls_BD = apply(last, hidden_TD, packed.first, packed.every, float32=True)
-    cls_B1D = cls_BD[:, None]
-    if model.config.model_type == "bert":
-        logit_B1 = model.classifier(model.dropout(model.bert.pooler(cls_B1D)))
-    else:
-        logit_B1 = model.classifier(cls_B1D)
-    return logit_B1[:, 0]
+        cls_BD = last_states(model, packed, packed.first)
+    return architecture(model).logit(model, cls_BD[:, None])[:, 0]
 
 
 def score_rows(

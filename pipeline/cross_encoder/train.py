@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig, lengths
@@ -19,6 +19,7 @@ from pipeline.cross_encoder.pairs import CrossEncoder, PairRows, logits, pack_pa
 from pipeline.finetune import examples
 from pipeline.finetune.pools import load_pools
 from pipeline.finetune.step import Piece, PreparedBatch, prepare_batch, update_module
+from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.checkpoint import load_classifier, new_classifier, save_classifier
 from pipeline.runtime.ranks import rank
 from pipeline.runtime.work import Machine, Metrics, Progress
@@ -46,7 +47,7 @@ def train_cross_encoder(
     model = new_classifier(Path(start), settings.seed)
     loop.set_dropout(model, settings.dropout)
     # A constant added to all logits does not change a listwise loss: only rounding errors would move the last bias.
-    last_bias(model).requires_grad_(settings.loss == "pointwise")
+    architecture(model).last_bias(model).requires_grad_(settings.loss == "pointwise")
     model.to(device)  # type: ignore[arg-type]
     machine_settings = resolve_auto(Machine.model_validate(machine), device, model.config, model, most_tokens(settings))
     size = examples.epoch_size(all_pools)
@@ -139,11 +140,6 @@ def most_tokens(config: CrossEncoderConfig) -> int:
     """Returns a number of tokens that no update exceeds, over all ranks."""
     pairs = config.batch_queries * (1 + config.negatives_per_query)
     return pairs * (config.question_tokens + config.passage_tokens)
-
-
-def last_bias(model: CrossEncoder) -> nn.Parameter:
-    """Returns the bias that is added to every logit."""
-    return model.classifier.bias if model.config.model_type == "bert" else model.classifier.out_proj.bias
 
 
 def listwise(logit_QN: Tensor) -> Tensor:

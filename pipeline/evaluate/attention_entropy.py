@@ -12,15 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.modeling.bert import embed, keys_values, rest_of_layer
+from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.packing import Rows
 from pipeline.modeling.passes import fill
 
 
 def entropy_rows(model: Any, ids: Ids, budget: int, done: Callable[[int], None]) -> np.ndarray:
-    """Returns entropies of rows in their order, float32 [N, L, H]. `model`: a `BertModel` or `RobertaModel` without
-    dropout.
+    """Returns entropies of rows in their order, float32 [N, L, H]. `model`: an encoder without dropout.
 
     Rows of similar length share a forward call of about `budget` tokens; `done(n)` is called after each call.
     """
@@ -38,27 +37,34 @@ def cls_entropies(model: Any, packed: Packed) -> Tensor:
 
     In float32 on every device: the masks, which hide nothing, prevent CUDA's half-precision kernel.
     """
-    every, layers = packed.every, model.encoder.layer
+    own, every = architecture(model), packed.every
+    layers = own.layers(model)
     masks = [torch.ones(1, 1, dtype=torch.bool, device=model.device)] * len(every.groups)
-    hidden_TD = embed(model, packed.ids_T, packed.position_T)
+    hidden_TD = own.embed(model, packed.ids_T, packed.position_T)
     entropies = []
     for layer in layers:
-        _, key_TD, value_TD = keys_values(layer, hidden_TD)
-        query_BD = layer.attention.self.query(hidden_TD[packed.first.at_R])
-        entropies.append(entropy(query_BD, key_TD, every, layer.attention.self.num_attention_heads))
+        _, key_TD, value_TD = own.keys_values(layer, hidden_TD)
+        parts = own.layer(layer)
+        query_BD = parts.query(hidden_TD[packed.first.at_R])
+        entropies.append(entropy(query_BD, key_TD, every, parts.heads, own.score_biases(model, packed.first, every)))
         if layer is not layers[-1]:
-            hidden_TD = rest_of_layer(layer, hidden_TD, (key_TD, value_TD), every, every, masks)
+            hidden_TD = own.rest_of_layer(model, layer, hidden_TD, (key_TD, value_TD), every, every, masks)
     return torch.stack(entropies, 1)
 
 
-def entropy(query_BD: Tensor, key_TD: Tensor, keys: Rows, heads: int) -> Tensor:
-    """Returns the entropy in nats of each head's softmax of one query per row over the keys of that row, [B, H]."""
+def entropy(query_BD: Tensor, key_TD: Tensor, keys: Rows, heads: int, added: list[Tensor] | None = None) -> Tensor:
+    """Returns the entropy in nats of each head's softmax of one query per row over the keys of that row, [B, H].
+
+    `added`: summands of the scores, for each group [S or 1, H, 1, n].
+    """
     entropies = []
     queries = query_BD.split([rows for rows, _ in keys.groups])
     of_rows = key_TD.split([rows * length for rows, length in keys.groups])
-    for query_SD, key_SnD, (rows, length) in zip(queries, of_rows, keys.groups, strict=True):
+    for i, (query_SD, key_SnD, (rows, length)) in enumerate(zip(queries, of_rows, keys.groups, strict=True)):
         query_SHd = query_SD.unflatten(1, (heads, -1))
         key_SnHd = key_SnD.unflatten(0, (rows, length)).unflatten(2, (heads, -1))
         score_SHn = torch.einsum("shd,snhd->shn", query_SHd, key_SnHd) / query_SHd.shape[-1] ** 0.5
+        if added is not None:
+            score_SHn = score_SHn + added[i][:, :, 0]
         entropies.append(torch.special.entr(score_SHn.softmax(-1)).sum(-1))
     return torch.cat(entropies)

@@ -13,7 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline.modeling.architectures.post_norm import Layer
+from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.biencoder import Encoder
+from pipeline.modeling.layers import Residual
 
 OPSET = 20
 """The first version with GELU as one node. ONNX Runtime supports it since 1.17."""
@@ -35,35 +38,48 @@ class Graph(nn.Module):
         """Maps int64 [B, L] and [B, L] (1: a token, 0: padding) to float32 [B, E]."""
         model: Any = self.parts["model"]
         ids_BL, kept_BL1 = input_ids, attention_mask[:, :, None].float()
-        # RoBERTa's first position is its padding id + 1.
-        first = model.config.pad_token_id + 1 if model.config.model_type == "roberta" else 0
-        place_1L = torch.arange(ids_BL.shape[1])[None] + first
-        hidden_BLD = model.embeddings(input_ids=ids_BL, token_type_ids=torch.zeros_like(ids_BL), position_ids=place_1L)
+        own = architecture(model)
+        place_1L = torch.arange(ids_BL.shape[1])[None]
+        hidden_BLD = own.embed(model, ids_BL, place_1L)
         hidden_from_B11L = (1 - kept_BL1)[:, None, None, :, 0] * torch.finfo(torch.float32).min
-        *layers, last = model.encoder.layer
+        *layers, last = (own.layer(layer) for layer in own.layers(model))
+        every = self.added(hidden_from_B11L, place_1L)
         for layer in layers:
-            hidden_BLD = apply(layer, hidden_BLD, hidden_BLD, hidden_from_B11L)
+            hidden_BLD = apply(layer, hidden_BLD, hidden_BLD, every)
         if self.pooling == "cls":
-            pooled_BD = apply(last, hidden_BLD[:, :1], hidden_BLD, hidden_from_B11L)[:, 0]
+            of_first = self.added(hidden_from_B11L, place_1L[:, :1])
+            pooled_BD = apply(last, hidden_BLD[:, :1], hidden_BLD, of_first)[:, 0]
         else:
-            hidden_BLD = apply(last, hidden_BLD, hidden_BLD, hidden_from_B11L)
+            hidden_BLD = apply(last, hidden_BLD, hidden_BLD, every)
             pooled_BD = (hidden_BLD * kept_BL1).sum(1) / kept_BL1.sum(1)
         vector_BE = self.parts["projection"](pooled_BD) if "projection" in self.parts else pooled_BD
         return nn.functional.normalize(vector_BE, dim=1) if self.normalise else vector_BE
 
+    def added(self, hidden_from_B11L: Tensor, place_1R: Tensor) -> Tensor:
+        """Returns the summand of the attention scores of queries at these places, [B, 1 or H, 1 or R, L]."""
+        model = self.parts["model"]
+        own = architecture(model)
+        if not own.has_score_bias:
+            return hidden_from_B11L
+        return hidden_from_B11L + own.score_bias(model, place_1R, hidden_from_B11L.shape[-1])
 
-def apply(layer: Any, queries_BRD: Tensor, hidden_BLD: Tensor, hidden_from_B11L: Tensor) -> Tensor:
-    """Runs one transformer layer for R query tokens, [B, R, D]; `hidden_from` is added to the attention scores."""
-    own = layer.attention.self
+
+def apply(layer: Layer, queries_BRD: Tensor, hidden_BLD: Tensor, added: Tensor) -> Tensor:
+    """Runs one transformer layer for R query tokens, [B, R, D]; `added` is added to the attention scores."""
 
     def heads(x_BLD: Tensor) -> Tensor:
-        return x_BLD.unflatten(-1, (own.num_attention_heads, -1)).transpose(1, 2)
+        return x_BLD.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
 
-    query, key, value = heads(own.query(queries_BRD)), heads(own.key(hidden_BLD)), heads(own.value(hidden_BLD))
-    weight_BHRL = (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5 + hidden_from_B11L).softmax(-1)
+    query, key, value = heads(layer.query(queries_BRD)), heads(layer.key(hidden_BLD)), heads(layer.value(hidden_BLD))
+    weight_BHRL = (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5 + added).softmax(-1)
     context_BRD = (weight_BHRL @ value).transpose(1, 2).flatten(2)
-    attended_BRD = layer.attention.output(context_BRD, queries_BRD)
-    return layer.output(layer.intermediate(attended_BRD), attended_BRD)
+    attended_BRD = _summed(layer.attended, context_BRD, queries_BRD)
+    return _summed(layer.output, layer.activation(layer.inner(attended_BRD)), attended_BRD)
+
+
+def _summed(parts: Residual, x_BRD: Tensor, residual_BRD: Tensor) -> Tensor:
+    normed_BRD: Tensor = parts.norm(parts.dense(x_BRD) + residual_BRD)
+    return normed_BRD
 
 
 def write_graph(encoder: Encoder, path: Path) -> None:

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pipeline.errors import InputError
-from pipeline.modeling.bert import apply, embed
 from pipeline.modeling.frozen import load_frozen
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.model_config import input_limit
 from pipeline.modeling.passes import fill
 from pipeline.modeling.sentence_transformers_files import is_tied, read_vector, side
+from pipeline.modeling.transformer import last_states
 from pipeline.runtime.precision import autocast
 from pipeline.tokenization.token_files import Specials
 
@@ -30,7 +30,7 @@ class Encoder:
     """A backbone and how its last layer becomes a vector."""
 
     model: Any
-    """`BertModel` or `RobertaModel`, without pooler, or a `FrozenEncoder`."""
+    """A Hugging Face encoder without pooler, such as `BertModel`, or a `FrozenEncoder`."""
     pooling: str
     """`cls` or `mean`."""
     normalise: bool = False
@@ -62,14 +62,9 @@ def vectors(encoder: Encoder, packed: Packed) -> Tensor:
     The projection is computed in float32 on every device.
     """
     with autocast(encoder.device.type):
-        hidden_TD = embed(encoder.model, packed.ids_T, packed.position_T)
-        *layers, last = encoder.model.encoder.layer
-        for layer in layers:
-            hidden_TD = apply(layer, hidden_TD, packed.every, packed.every)
-        if encoder.pooling == "cls":
-            pooled_BD = apply(last, hidden_TD, packed.first, packed.every, float32=True)
-        else:
-            pooled_BD = mean(apply(last, hidden_TD, packed.every, packed.every, float32=True), packed.every.edges)
+        wanted = packed.first if encoder.pooling == "cls" else packed.every
+        last_RD = last_states(encoder.model, packed, wanted)
+        pooled_BD = last_RD if encoder.pooling == "cls" else mean(last_RD, packed.every.edges)
     vector_BE = encoder.projection(pooled_BD) if encoder.projection else pooled_BD
     return F.normalize(vector_BE, dim=1) if encoder.normalise else vector_BE
 

@@ -11,25 +11,19 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
-    BertForMaskedLM,
-    BertForSequenceClassification,
-    BertModel,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
     PreTrainedModel,
-    RobertaForMaskedLM,
-    RobertaForSequenceClassification,
-    RobertaModel,
 )
 from transformers.utils import logging
 
 from pipeline.data.parquet import write_parquet
 from pipeline.errors import InputError
-from pipeline.modeling.bert import LanguageModel, new_head
+from pipeline.modeling.architectures.registry import ARCHITECTURES, architecture
 from pipeline.modeling.model_config import MLM_HEADS, SPARE, input_limit, model_config
 from pipeline.modeling.sentence_transformers_files import CLS, Vector, write_json, write_vector
-
-MASKED_LM = {"bert": BertForMaskedLM, "roberta": RobertaForMaskedLM}
-ENCODERS = {"bert": BertModel, "roberta": RobertaModel}
-CLASSIFIERS = {"bert": BertForSequenceClassification, "roberta": RobertaForSequenceClassification}
+from pipeline.modeling.transformer import LanguageModel, new_head
 
 
 def save_checkpoint(
@@ -43,7 +37,7 @@ def save_checkpoint(
 ) -> None:
     """Writes a checkpoint folder (format: docs/architecture.md). Creates `folder` if it does not exist.
 
-    `model`: a BERT or RoBERTa type model, for masked LM or a bare encoder. `tokenizer_folder`: a folder with the
+    `model`: for masked LM, or a bare encoder. `tokenizer_folder`: a folder with the
     tokenizer's files, for example a checkpoint. `head_state`: the head that was trained for `objective`. `history`: one
     row per update, `step` and one number per figure, the same keys in each; if None or empty, no file is written.
     `vector`: how the last layer becomes a vector.
@@ -58,19 +52,20 @@ def save_checkpoint(
 
 
 def load_backbone_for_mlm(folder: Path) -> PreTrainedModel:
-    """Loads `BertForMaskedLM` or `RobertaForMaskedLM` in float32, on the CPU, in evaluation mode.
+    """Loads a model for masked LM, such as `BertForMaskedLM`, in float32, on the CPU, in evaluation mode.
 
     Raises InputError if the folder holds another architecture or lacks a weight, also one of the MLM head.
     """
-    return _load(folder, MASKED_LM[model_config(folder)["model_type"]], SPARE)
+    return _load(folder, AutoModelForMaskedLM, SPARE)
 
 
 def load_encoder(folder: Path) -> PreTrainedModel:
-    """Loads `BertModel` or `RobertaModel` without pooler or MLM head, in float32, on the CPU, in evaluation mode.
+    """Loads an encoder, such as `BertModel`, without pooler or MLM head, in float32, on the CPU, in evaluation mode.
 
     Raises InputError if the folder holds another architecture or lacks a weight.
     """
-    return _load(folder, ENCODERS[model_config(folder)["model_type"]], (*SPARE, *MLM_HEADS), add_pooling_layer=False)
+    options = ARCHITECTURES[model_config(folder)["model_type"]].encoder_options
+    return _load(folder, AutoModel, (*SPARE, *MLM_HEADS), **options)
 
 
 def new_classifier(start: Path, seed: int) -> PreTrainedModel:
@@ -80,18 +75,18 @@ def new_classifier(start: Path, seed: int) -> PreTrainedModel:
     config = type(encoder.config).from_dict({**encoder.config.to_dict(), **labels})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = CLASSIFIERS[config.model_type](config)
-    for name in ("embeddings", "encoder"):
-        getattr(model.base_model, name).load_state_dict(getattr(encoder, name).state_dict())
+        model = AutoModelForSequenceClassification.from_config(config)
+    weights = encoder.state_dict()
+    assert not model.base_model.load_state_dict(weights, strict=False).unexpected_keys
     return model.eval()
 
 
 def load_classifier(folder: Path) -> PreTrainedModel:
-    """Loads `BertForSequenceClassification` or `RobertaForSequenceClassification` of one logit, as `load_encoder`.
+    """Loads a model for sequence classification of one logit, as `load_encoder`.
 
     Raises InputError if the folder holds anything else.
     """
-    model = _load(folder, CLASSIFIERS[model_config(folder)["model_type"]], ("position_ids",))
+    model = _load(folder, AutoModelForSequenceClassification, ("position_ids",))
     if model.config.num_labels != 1:
         raise InputError(f"{folder}: a classifier of {model.config.num_labels} labels; a cross-encoder has one logit")
     return model
@@ -108,7 +103,7 @@ def save_classifier(
     # Otherwise sentence-transformers returns the logit's sigmoid.
     model.config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
     _save(folder, model, history)
-    types = ["token_type_ids"] if model.config.model_type == "bert" else []
+    types = ["token_type_ids"] if architecture(model).has_token_types else []
     _write_tokenizer(folder, tokenizer_folder, longest_input(model), ["input_ids", *types, "attention_mask"])
     _open_to_readers(folder)
 
@@ -127,7 +122,7 @@ def with_new_mlm_head(encoder: PreTrainedModel, seed: int) -> PreTrainedModel:
     """Returns the encoder with a random head for masked language modelling, a function of the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = MASKED_LM[encoder.config.model_type](encoder.config)
+        model = AutoModelForMaskedLM.from_config(encoder.config)
     model.base_model.load_state_dict(encoder.state_dict())
     model.tie_weights()
     return model.eval()
@@ -198,6 +193,7 @@ def longest_input(model: PreTrainedModel) -> int:
 
 def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: Any) -> PreTrainedModel:
     """Loads a model strictly: the folder has each weight in its shape, and no other weights than those `ignored`."""
+    model_config(folder)
     logging.disable_progress_bar()
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # its warnings report what is checked below

@@ -13,7 +13,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.modeling.model_config import MLM_HEADS, SIZES, SPARE, model_config
+from pipeline.modeling.model_config import AFTER_PADDING, MLM_HEADS, ROBERTAS, SIZES, SPARE, model_config
+
+TYPES = ("bert", *ROBERTAS)
+"""Types with the modules that `FrozenEncoder` has."""
 
 NEEDED = (*SIZES, "intermediate_size", "num_attention_heads", "type_vocab_size", "pad_token_id")
 """Integers of config.json without which transformers would use a default."""
@@ -30,7 +33,7 @@ class FrozenConfig(SimpleNamespace):
 class FrozenEncoder(nn.Module):
     """The embeddings and layers of a BERT or RoBERTa model, with Hugging Face's names. It has no `forward`.
 
-    bert.py computes with its modules.
+    pipeline/modeling/architectures/ computes with its modules.
     """
 
     def __init__(self, config: FrozenConfig) -> None:
@@ -67,7 +70,8 @@ def _is_usual(config: FrozenConfig) -> bool:
     """Whether config.json has all fields of a model that `FrozenEncoder` can build."""
     fields = vars(config)
     return (
-        all(isinstance(fields.get(name), int) for name in NEEDED)
+        config.model_type in TYPES
+        and all(isinstance(fields.get(name), int) for name in NEEDED)
         and isinstance(fields.get("layer_norm_eps"), float)
         and fields.get("hidden_act") == "gelu"
         and min(config.hidden_size, config.num_attention_heads) > 0
@@ -116,7 +120,7 @@ def _embeddings(config: FrozenConfig) -> nn.Module:
     return _group(
         word_embeddings=_Embedding(config.vocab_size, size_D, padding),
         position_embeddings=_Embedding(
-            config.max_position_embeddings, size_D, padding if config.model_type == "roberta" else None
+            config.max_position_embeddings, size_D, padding if config.model_type in AFTER_PADDING else None
         ),
         token_type_embeddings=_Embedding(config.type_vocab_size, size_D),
         LayerNorm=nn.LayerNorm(size_D, config.layer_norm_eps),

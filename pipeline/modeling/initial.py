@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.modeling.model_config import model_config
+from pipeline.modeling.model_config import AFTER_PADDING, ROBERTAS, model_config, own_name
 from pipeline.notices import noticed, one_line
 from pipeline.runtime import hub
 from pipeline.runtime.work import Metrics, Work
@@ -27,10 +27,11 @@ HUB_FILES = ("model*.safetensors", "model.safetensors.index.json", *TOKENIZER_HU
 
 
 class InitialConfig(Config):
-    """An existing BERT or RoBERTa type model from `pretrained` or `checkpoint`; with neither, one from scratch."""
+    """An existing model from `pretrained` or `checkpoint`; with neither, one from scratch."""
 
     pretrained: str | None = Field(pattern=hub.HUB_NAME)
-    """Name of a Hugging Face model of BERT or RoBERTa type, such as `bert-base-uncased` (Condenser, section 4.1)."""
+    """Name of a Hugging Face model of a supported type (docs/encoders.md), such as `bert-base-uncased` (Condenser,
+    section 4.1)."""
     revision: str
     """Branch, tag or commit of `pretrained`. Only a commit pins the content."""
     checkpoint: Path | None
@@ -38,8 +39,9 @@ class InitialConfig(Config):
     masked language modelling is enough if no pre-training follows."""
     new_mlm_head: bool
     """Adds a random head for masked language modelling to an existing model without one, for pre-training."""
-    architecture: Literal["bert", "roberta"]
-    """Type of a model from scratch. This and all fields below apply only to a model from scratch."""
+    architecture: Literal["bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert"]
+    """Type of a model from scratch; MPNet's code fixes ids of its own tokenizer. This and all fields below apply only
+    to a model from scratch."""
     layers: int = Field(ge=1)
     """Transformer layers of the backbone, early and late together."""
     hidden_size: int = Field(ge=1)
@@ -159,7 +161,7 @@ def _from_scratch(config: InitialConfig, tokens: Tokens, work: Work) -> "PreTrai
 
 def _random_model(config: InitialConfig, specials: Specials) -> "PreTrainedModel":
     import torch
-    from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
+    from transformers import AutoConfig, AutoModelForMaskedLM
 
     shape: dict[str, Any] = {
         "vocab_size": specials.vocab_size,
@@ -170,15 +172,19 @@ def _random_model(config: InitialConfig, specials: Specials) -> "PreTrainedModel
         "hidden_dropout_prob": config.dropout,
         "attention_probs_dropout_prob": config.dropout,
         "pad_token_id": specials.pad,
+        "max_position_embeddings": config.max_position,
     }
+    if config.architecture in AFTER_PADDING:
+        shape["max_position_embeddings"] += specials.pad + 1
+    if config.architecture in ROBERTAS:  # one token type (Liu et al. 2019)
+        shape |= {"bos_token_id": specials.cls, "eos_token_id": specials.sep}
+        shape |= {"type_vocab_size": 1, "layer_norm_eps": 1e-5}
+    if config.architecture == "electra":
+        shape["embedding_size"] = config.hidden_size
+    fields = {own_name(config.architecture, name): value for name, value in shape.items()}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        if config.architecture == "bert":
-            return BertForMaskedLM(BertConfig(**shape, max_position_embeddings=config.max_position))
-        # RoBERTa's positions start after its padding id, and it has one token type (Liu et al. 2019).
-        shape["max_position_embeddings"] = config.max_position + specials.pad + 1
-        shape |= {"bos_token_id": specials.cls, "eos_token_id": specials.sep}
-        return RobertaForMaskedLM(RobertaConfig(**shape, type_vocab_size=1, layer_norm_eps=1e-5))
+        return AutoModelForMaskedLM.from_config(AutoConfig.for_model(config.architecture, **fields))
 
 
 def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, work: Work) -> "ndarray":

@@ -6,7 +6,8 @@ statistics of norms and gradients of weights are float32. Outside of it everythi
 Shapes: R rows, D dimensions, E outputs of a linear map.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,26 @@ from pipeline.runtime.precision import autocast_type
 MANY_ROWS = 8192
 """From here on a GPU computes bias and GELU in one compiled function. With fewer rows its calls would take the host
 longer than they save the GPU."""
+
+
+class Residual(NamedTuple):
+    """The parts of a sum with a residual."""
+
+    dense: nn.Linear
+    norm: nn.LayerNorm
+    dropout: nn.Dropout
+
+
+class Embeddings(NamedTuple):
+    """The parts of the embeddings."""
+
+    words: nn.Embedding
+    types: nn.Embedding | None
+    positions: nn.Embedding
+    norm: nn.LayerNorm
+    dropout: nn.Dropout
+    first_position: int
+    """Row of the table for a text's first token."""
 
 
 def linear(module: nn.Linear, x_RD: Tensor) -> Tensor:
@@ -86,12 +107,10 @@ def float32_product(a: Tensor, b: Tensor) -> Tensor:
     return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else torch.mm(a, b).float()
 
 
-def linear_and_activation(module: Any, x_RD: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns x, and the activation of its linear map, [R, I]; further uses of x as in `linears`.
-
-    `module`: a `BertIntermediate`, or RoBERTa's.
-    """
-    dense, activation = module.dense, module.intermediate_act_fn
+def linear_and_activation(
+    dense: nn.Linear, activation: Callable[[Tensor], Tensor], x_RD: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Returns x, and the activation of its linear map, [R, I]; further uses of x as in `linears`."""
     product_type, is_gelu = autocast_type(x_RD.device.type), F.gelu in (activation, getattr(activation, "act", None))
     if product_type is None or not (is_gelu and len(x_RD) >= MANY_ROWS and is_compiled(x_RD)):
         x_RD, inner_RI = linears((dense,), x_RD)
@@ -106,12 +125,9 @@ def _gelu(x_RI: Tensor, bias_I: Tensor) -> Tensor:
     return F.gelu(x_RI + bias_I).to(x_RI.dtype)
 
 
-def linear_and_norm(module: Any, x_RD: Tensor, residual_RD: Tensor, float32: bool = False) -> Tensor:
-    """Returns the norm of residual + dropout(linear(x)), [R, D]. `float32`: also within `autocast`.
-
-    `module`: a `BertSelfOutput` or `BertOutput`, or one of RoBERTa's.
-    """
-    dense, norm, dropout = module.dense, module.LayerNorm, module.dropout
+def linear_and_norm(parts: Residual, x_RD: Tensor, residual_RD: Tensor, float32: bool = False) -> Tensor:
+    """Returns the norm of residual + dropout(linear(x)), [R, D]. `float32`: also within `autocast`."""
+    dense, norm, dropout = parts
     product_type, bias_D = autocast_type(x_RD.device.type), None
     if product_type is None or x_RD.device.type == "cpu":
         mapped_RD, mask_RD = dropout(linear(dense, x_RD)), None
@@ -164,24 +180,26 @@ def _normed(x_RD: Tensor, weight_D: Tensor, bias_D: Tensor, epsilon: float) -> T
     return F.layer_norm(x_RD.float(), weight_D.shape, weight_D, bias_D, epsilon).to(x_RD.dtype)
 
 
-def embeddings(module: Any, ids_R: Tensor, row_R: Tensor, type_R: Tensor | None) -> Tensor:
+def embeddings(parts: Embeddings, ids_R: Tensor, position_R: Tensor, type_R: Tensor | None) -> Tensor:
     """Returns token, type and position embeddings, summed and normalised, with dropout, [R, D].
 
-    `module`: `BertEmbeddings` or `RobertaEmbeddings`. `row_R`: rows of the table of positions. `type_R` None: type 0.
+    `position_R`: from 0. `type_R` None: type 0.
     """
-    tables = (module.word_embeddings, module.token_type_embeddings, module.position_embeddings)
-    norm, dropout, dtype = module.LayerNorm, module.dropout, autocast_type(ids_R.device.type)
-    shape_RD = norm.weight.expand(len(ids_R), -1)
+    norm, dropout, dtype = parts.norm, parts.dropout, autocast_type(ids_R.device.type)
+    # The order of the tables is that in which they are summed: another one changes last digits.
+    lookups: list[tuple[Tensor, nn.Embedding]] = []
+    if parts.types is not None:
+        lookups.append((torch.zeros_like(ids_R) if type_R is None else type_R, parts.types))
+    lookups.append((position_R + parts.first_position if parts.first_position else position_R, parts.positions))
     embedded_RD: Tensor = _embeddings(
         ids_R,
-        torch.zeros_like(ids_R) if type_R is None else type_R,
-        row_R,
-        *(table.weight for table in tables),
-        None if dtype is None else dropout_mask(dropout, shape_RD),
+        parts.words.weight,
+        parts.words.padding_idx,
+        [(row_R, table.weight, table.padding_idx) for row_R, table in lookups],
+        None if dtype is None else dropout_mask(dropout, norm.weight.expand(len(ids_R), -1)),
         dropout.p,
         norm.weight,
         norm.bias,
-        tuple(table.padding_idx for table in tables),
         norm.eps,
         dtype or torch.float32,
     )
@@ -191,21 +209,19 @@ def embeddings(module: Any, ids_R: Tensor, row_R: Tensor, type_R: Tensor | None)
 @fused
 def _embeddings(
     ids_R: Tensor,
-    type_R: Tensor,
-    row_R: Tensor,
     word_VD: Tensor,
-    type_KD: Tensor,
-    position_LD: Tensor,
+    padding: int | None,
+    lookups: list[tuple[Tensor, Tensor, int | None]],
     mask_RD: Tensor | None,
     probability: float,
     weight_D: Tensor,
     bias_D: Tensor,
-    padding: tuple[int | None, ...],
     epsilon: float,
     dtype: torch.dtype,
 ) -> Tensor:
-    lookups = zip((ids_R, type_R, row_R), (word_VD, type_KD, position_LD), padding, strict=True)
-    words_RD, types_RD, positions_RD = (F.embedding(at, table, index) for at, table, index in lookups)
-    summed_RD = words_RD + types_RD + positions_RD
+    """`lookups`: rows of further tables, and each table's own padding row."""
+    summed_RD = F.embedding(ids_R, word_VD, padding)
+    for row_R, table_KD, index in lookups:
+        summed_RD = summed_RD + F.embedding(row_R, table_KD, index)
     normed_RD = F.layer_norm(summed_RD, weight_D.shape, weight_D, bias_D, epsilon)
     return _dropped(normed_RD, mask_RD, probability).to(dtype)

@@ -123,17 +123,20 @@ def attend(
     heads: int,
     dropout: float,
     masks: Sequence[Tensor] | None = None,
+    added: Sequence[Tensor] | None = None,
 ) -> Tensor:
     """Returns the softmax attention of each row over its own sequence's tokens, [R, D].
 
     `masks`: for every group, the keys that a row may see, bool, broadcast to [sequences, heads, rows, length].
+    `added`: for every group, what is added to the scores, in the same shape.
     """
     if queries.size == 0:
         return query_RD
-    if masks is None and has_kernel(query_RD.device.type):
+    if masks is None and added is None and has_kernel(query_RD.device.type):
         return _by_kernel(query_RD, key_TD, value_TD, queries, keys, heads, dropout)
     if query_RD.device.type == "cpu" and query_RD.dtype != torch.float32:
-        return _in_float32(query_RD, key_TD, value_TD, queries, keys, heads, dropout, masks)
+        return _in_float32(query_RD, key_TD, value_TD, queries, keys, heads, dropout, masks, added)
+    queries = padded(queries)
     query_PD = query_RD if queries.pad_P is None else query_RD[queries.pad_P]
     if keys.pad_P is not None:
         key_TD, value_TD = key_TD[keys.pad_P], value_TD[keys.pad_P]
@@ -145,13 +148,54 @@ def attend(
         if width == 0:  # these sequences have no query rows
             continue
         query, key, value = (x.unflatten(0, (sequences, -1)).unflatten(2, (heads, -1)) for x in (query, key, value))
-        mask = None if masks is None else masks[i]
+        mask = _mask(None if masks is None else masks[i], None if added is None else added[i], query.dtype)
         by_torch = dropout == 0.0 or query.device.type != "mps"
         attention = F.scaled_dot_product_attention if by_torch else by_products
         context = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, dropout)
         contexts.append(context.transpose(1, 2).flatten(0, 1).flatten(1))
     context_PD = torch.cat(contexts)
     return context_PD if queries.real_R is None else context_PD[queries.real_R]
+
+
+def _mask(seen: Tensor | None, added: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Returns one mask for `scaled_dot_product_attention`: bool, or a summand of the scores in their type."""
+    if added is None:
+        return seen
+    return (added if seen is None else added.masked_fill(~seen, -torch.inf)).to(dtype)
+
+
+def padded(rows: Rows) -> Rows:
+    """Returns the rows with the padding that attention in groups needs; `packed_rows` leaves it out for a kernel."""
+    if rows.pad_P is not None or rows.size == sum(sequences * width for sequences, width in rows.groups):
+        return rows
+    width_B = np.repeat(*np.array(rows.groups)[:, ::-1].T)
+    device = rows.edges.device.type
+    begin_B, width = (to_device(x, device) for x in (width_B.cumsum() - width_B, width_B))
+    edges = rows.edges.long()
+    count_B = edges[1:] - edges[:-1]
+    sequence_P = torch.repeat_interleave(width, output_size=int(width_B.sum()))
+    column_P = torch.arange(len(sequence_P), device=device) - begin_B[sequence_P]
+    last_P = (count_B - 1).clamp(min=0)[sequence_P]
+    pad_P = (edges[sequence_P] + torch.minimum(column_P, last_P)).clamp(max=rows.size - 1)
+    sequence_R = torch.repeat_interleave(count_B, output_size=rows.size)
+    real_R = torch.arange(rows.size, device=device) + (begin_B - edges[:-1])[sequence_R]
+    return rows._replace(pad_P=pad_P, real_R=real_R)
+
+
+def row_positions(wanted: Rows, every: Rows) -> list[Tensor]:
+    """Returns each padded row's place within its sequence, [n or 1, W] for each group of n sequences of W rows."""
+    device = every.edges.device
+    if wanted.at_R is None:
+        return [torch.arange(width, device=device)[None] for _, width in wanted.groups]
+    wanted = padded(wanted)
+    assert wanted.at_R is not None
+    at_P = wanted.at_R if wanted.pad_P is None else wanted.at_R[wanted.pad_P]
+    of_groups = at_P.split([sequences * width for sequences, width in wanted.groups])
+    begins = every.edges[:-1].split([sequences for sequences, _ in wanted.groups])
+    return [
+        at.unflatten(0, (sequences, width)) - begin[:, None]
+        for at, begin, (sequences, width) in zip(of_groups, begins, wanted.groups, strict=True)
+    ]
 
 
 def _in_float32(query_RD: Tensor, key_TD: Tensor, value_TD: Tensor, *others: Any) -> Tensor:
@@ -167,7 +211,7 @@ def by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, 
     """
     scores = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
     if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     return F.dropout(scores.softmax(-1), dropout) @ value
 
 

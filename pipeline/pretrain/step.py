@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pipeline.modeling.bert import States, backbone
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.cross_entropy import contrastive
 from pipeline.modeling.packing import Batch, Chunk
 from pipeline.modeling.sentence_transformers_files import read_vector
+from pipeline.modeling.transformer import States, backbone
 from pipeline.pretrain.objectives import Objective
 from pipeline.runtime import ranks
 from pipeline.runtime.precision import autocast

@@ -9,6 +9,7 @@ import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from pipeline.modeling.model_config import field
 from pipeline.modeling.packing import Chunk, Rows
 from pipeline.runtime.precision import low_precision
 
@@ -53,7 +54,7 @@ From the data sheets."""
 
 def layer(config: Any, wanted: Rows, every: Rows) -> float:
     """Returns the operations of one transformer layer at the rows `wanted`, forward."""
-    dimensions, inner = config.hidden_size, config.intermediate_size
+    dimensions, inner = config.hidden_size, field(config, "intermediate_size")
     by_row = 2 * dimensions * dimensions + 2 * dimensions * inner
     return 2.0 * (wanted.size * by_row + every.size * 2 * dimensions * dimensions + wanted.scores * 2 * dimensions)
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from pipeline.config import CountOrAuto, number_or
+from pipeline.modeling.model_config import field
 from pipeline.modeling.packing import Batch
 from pipeline.runtime import ranks
 from pipeline.runtime.precision import is_low
@@ -150,7 +151,7 @@ def graphs_bytes(config: Any, tokens: int, chunk_tokens: int, dropout: bool) -> 
 
 def cast_bytes(config: Any) -> int:
     """Returns the bytes of the copies of weights on CUDA (pipeline/modeling/cast_weights.py): layers and vocabulary."""
-    by_layer = 4 * config.hidden_size**2 + 2 * config.hidden_size * config.intermediate_size
+    by_layer = 4 * config.hidden_size**2 + 2 * config.hidden_size * field(config, "intermediate_size")
     return 2 * (config.num_hidden_layers * by_layer + config.vocab_size * config.hidden_size)
 
 
@@ -170,7 +171,7 @@ def layer_bytes(config: Any, dropout: bool) -> int:
     and after GELU. Attention keeps a normaliser for each head.
     """
     attention = 4 * config.num_attention_heads
-    return (16 + 2 * dropout) * config.hidden_size + 4 * config.intermediate_size + attention
+    return (16 + 2 * dropout) * config.hidden_size + 4 * field(config, "intermediate_size") + attention
 
 
 def chunk_bytes(config: Any, dropout: bool) -> int:
@@ -184,14 +185,15 @@ def chunk_bytes(config: Any, dropout: bool) -> int:
 
 def pass_bytes(config: Any) -> int:
     """Returns the peak bytes per token of a forward pass without gradients on CUDA."""
-    return 18 * config.hidden_size + 4 * config.intermediate_size
+    return 18 * config.hidden_size + 4 * field(config, "intermediate_size")
 
 
 def bytes_per_token(config: Any, length: int) -> int:
     """Returns the bytes per token of a backbone's graph on a CPU: inputs and outputs of each operation, in float32."""
-    keeps_scores = config.attention_probs_dropout_prob > 0  # without dropout, the kernel computes them again
+    # Without dropout, the kernel computes them again.
+    keeps_scores = field(config, "attention_probs_dropout_prob") > 0
     scores = 3 * config.num_attention_heads * length if keeps_scores else 0
-    layer = 12 * config.hidden_size + 2 * config.intermediate_size + scores
+    layer = 12 * config.hidden_size + 2 * field(config, "intermediate_size") + scores
     return 4 * config.num_hidden_layers * layer
 
 

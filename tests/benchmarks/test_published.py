@@ -11,7 +11,7 @@ from pipeline.cross_encoder import train as cross_training
 from pipeline.cross_encoder.pairs import PairRows
 from pipeline.finetune import losses
 from pipeline.finetune.step import backward, rank_pieces
-from pipeline.modeling import bert
+from pipeline.modeling import transformer
 from pipeline.modeling.biencoder import Encoder, vectors
 from pipeline.modeling.inputs import pack
 from pipeline.pretrain import masking, step
@@ -31,7 +31,7 @@ def test_the_published_step_gives_our_loss_and_gradients(pairs, attention):
     batch = masking.masked_batch(texts, begin_S, length_S, np.arange(8), 0.15, 1, 2, SPECIALS, machine, "cpu")
     lm = BertForMaskedLM(BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=2,
                                     intermediate_size=64, max_position_embeddings=32))  # fmt: skip
-    module = torch.nn.ModuleDict({"lm": lm, "head": bert.new_head(lm, 2)}).eval()
+    module = torch.nn.ModuleDict({"lm": lm, "head": transformer.new_head(lm, 2)}).eval()
     parts = step.update(
         module, batch, objective("condenser"), skip_from=1, pairs=pairs, cache="always", key=(0, 0), device="cpu"
     )

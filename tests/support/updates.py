@@ -12,16 +12,7 @@ import pyarrow as pa
 import torch
 from finetuned import CONFIG
 from torch import nn
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertForSequenceClassification,
-    BertModel,
-    RobertaConfig,
-    RobertaForMaskedLM,
-    RobertaForSequenceClassification,
-    RobertaModel,
-)
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from pipeline.cross_encoder import train as cross_training
 from pipeline.cross_encoder.pairs import PairRows
@@ -30,9 +21,11 @@ from pipeline.finetune.encoders import Towers
 from pipeline.finetune.examples import ExampleBatch
 from pipeline.finetune.score_table import NO_PAIR, Scores, keys
 from pipeline.finetune.train import loss_of
-from pipeline.modeling import bert
+from pipeline.modeling import transformer
+from pipeline.modeling.architectures.registry import ARCHITECTURES
 from pipeline.modeling.biencoder import Encoder
 from pipeline.modeling.cross_entropy import inverse_cloze
+from pipeline.modeling.model_config import AFTER_PADDING, ROBERTAS, own_name
 from pipeline.modeling.packing import Batch
 from pipeline.pretrain import step as pretraining
 from pipeline.pretrain.batches import packed
@@ -52,10 +45,6 @@ SMALL = {
     "num_attention_heads": 4,
     "intermediate_size": 128,
 }
-CLASSES: dict[str, dict[str, Any]] = {
-    "bert": {"lm": BertForMaskedLM, "encoder": BertModel, "classifier": BertForSequenceClassification},
-    "roberta": {"lm": RobertaForMaskedLM, "encoder": RobertaModel, "classifier": RobertaForSequenceClassification},
-}
 
 
 def configuration(architecture: str, shape: dict[str, int], dropout: float) -> Any:
@@ -66,15 +55,17 @@ def configuration(architecture: str, shape: dict[str, int], dropout: float) -> A
         "attention_probs_dropout_prob": dropout,
         "num_labels": 1,
     }
-    if architecture == "bert":
-        return BertConfig(**fields)
-    return RobertaConfig(**fields, max_position_embeddings=514, type_vocab_size=1, pad_token_id=1)
+    if architecture in AFTER_PADDING:
+        fields |= {"max_position_embeddings": 514, "pad_token_id": 1}
+    if architecture in ROBERTAS:
+        fields |= {"type_vocab_size": 1}
+    return AutoConfig.for_model(architecture, **{own_name(architecture, name): x for name, x in fields.items()})
 
 
 def language_model(architecture: str, shape: dict[str, int], dropout: float, head_layers: int) -> nn.ModuleDict:
     """Returns {"lm", "head"} of random weights, in training mode."""
-    lm = CLASSES[architecture]["lm"](configuration(architecture, shape, dropout))
-    return nn.ModuleDict({"lm": lm, "head": bert.new_head(lm, head_layers)}).train()
+    lm = AutoModelForMaskedLM.from_config(configuration(architecture, shape, dropout))
+    return nn.ModuleDict({"lm": lm, "head": transformer.new_head(lm, head_layers)}).train()
 
 
 def encoder(
@@ -86,14 +77,15 @@ def encoder(
     projection: int | None = None,
 ) -> Encoder:
     """Returns an encoder of random weights, in training mode."""
-    model = CLASSES[architecture]["encoder"](configuration(architecture, shape, dropout), add_pooling_layer=False)
+    options = ARCHITECTURES[architecture].encoder_options
+    model = AutoModel.from_config(configuration(architecture, shape, dropout), **options)
     linear = nn.Linear(model.config.hidden_size, projection, bias=False) if projection else None
     return Encoder(model.train(), pooling, normalise, linear)
 
 
 def classifier(architecture: str, shape: dict[str, int], dropout: float) -> Any:
     """Returns a cross-encoder of random weights, in training mode."""
-    return CLASSES[architecture]["classifier"](configuration(architecture, shape, dropout)).train()
+    return AutoModelForSequenceClassification.from_config(configuration(architecture, shape, dropout)).train()
 
 
 def with_gradients(module: nn.Module) -> nn.Module:

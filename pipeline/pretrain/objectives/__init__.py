@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from pipeline.modeling.bert import LanguageModel, Seed, States
 from pipeline.modeling.packing import Batch, Chunk
+from pipeline.modeling.transformer import LanguageModel, Seed, States
 
 
 class Objective(NamedTuple):

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.modeling.bert import HEAD, LanguageModel, Seed, States, apply, prediction_losses
+from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.packing import Batch, Chunk
+from pipeline.modeling.transformer import HEAD, LanguageModel, Seed, States, prediction_losses
 from pipeline.pretrain.objectives import Objective
 from pipeline.training import flops
 
@@ -20,21 +21,22 @@ def losses(
 ) -> tuple[Tensor, Tensor]:
     """Returns the head MLM and the late MLM loss, with one product with the vocabulary."""
     assert states.late_MD is not None
-    both_ND = torch.cat([condense(head, states, chunk, seed), states.late_MD])
+    both_ND = torch.cat([condense(lm, head, states, chunk, seed), states.late_MD])
     head_M, late_M = prediction_losses(lm, both_ND, chunk.label_M.repeat(2)).chunk(2)
     return head_M.sum() / max(batch.masked, 1), late_M.sum() / max(batch.masked, 1)
 
 
-def condense(head: nn.ModuleList, states: States, chunk: Chunk, seed: Seed) -> Tensor:
+def condense(lm: LanguageModel, head: nn.ModuleList, states: States, chunk: Chunk, seed: Seed) -> Tensor:
     """Returns the head's output at the masked tokens, [M, D]: its layers over [late CLS ; early tokens]."""
     assert chunk.cls.at_R is not None
     hidden_TD = states.early_TD.index_copy(0, chunk.cls.at_R, states.cls_BD.to(states.early_TD.dtype))
+    own = architecture(lm)
     *layers, last = head
     for number, layer in enumerate(layers):
         seed(HEAD + number, 0)
-        hidden_TD = apply(layer, hidden_TD, chunk.every, chunk.every)
+        hidden_TD = own.apply(lm, layer, hidden_TD, chunk.every, chunk.every)
     seed(HEAD + len(layers), 0)
-    return apply(last, hidden_TD, chunk.masked, chunk.every)
+    return own.apply(lm, last, hidden_TD, chunk.masked, chunk.every)
 
 
 def operations(config: Any, head_layers: int, chunk: Chunk) -> float:

@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pipeline.modeling.bert import LanguageModel, Seed, States, prediction_losses
 from pipeline.modeling.packing import Batch, Chunk
+from pipeline.modeling.transformer import LanguageModel, Seed, States, prediction_losses
 from pipeline.pretrain.objectives import Objective
 from pipeline.training import flops
 

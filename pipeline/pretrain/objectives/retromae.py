@@ -8,18 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.modeling.bert import (
-    HEAD,
-    LanguageModel,
-    Seed,
-    States,
-    embed,
-    keys_values,
-    position_rows,
-    prediction_losses,
-    rest_of_layer,
-)
+from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.packing import Batch, Chunk, in_classes, lengths, to_device
+from pipeline.modeling.transformer import HEAD, LanguageModel, Seed, States, prediction_losses
 from pipeline.pretrain.objectives import Objective
 from pipeline.training import flops
 
@@ -54,18 +45,18 @@ def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk:
     embeddings are).
     """
     assert chunk.cls.at_R is not None
-    context_TD = embed(lm, true_T, chunk.position_T)
+    own = architecture(lm)
+    context_TD = own.embed(lm, true_T, chunk.position_T)
     context_TD = context_TD.index_copy(0, chunk.cls.at_R, cls_BD.to(context_TD.dtype))
-    position_TD = lm.base_model.embeddings.position_embeddings(position_rows(lm, chunk.position_T))
-    query_TD = position_TD + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
+    query_TD = own.positions(lm, chunk.position_T) + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
     every, device = chunk.every, true_T.device
     length_B = lengths(every)
     if device.type != "cpu":
         every = in_classes(every, length_B, CLASS, device.type)
     of_groups = to_device(length_B, device.type).split([sequences for sequences, _ in every.groups])
     masks = [visible(length_n, width) for length_n, (_, width) in zip(of_groups, every.groups, strict=True)]
-    _, *key_value = keys_values(layer, context_TD)
-    return rest_of_layer(layer, query_TD, key_value, every, every, masks)
+    _, *key_value = own.keys_values(layer, context_TD)
+    return own.rest_of_layer(lm, layer, query_TD, key_value, every, every, masks)
 
 
 def visible(length_n: Tensor, width: int) -> Tensor:

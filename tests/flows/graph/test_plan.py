@@ -160,10 +160,10 @@ def test_preflight_reports_a_missing_source(store: Store, source: Path) -> None:
 def test_a_finished_checkpoint_that_does_not_fit_is_reported_before_a_run(
     store: Store, tmp_path: Path, stage: str
 ) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "distilbert"}')
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     recipe = resolve("tiny", [f"{stage}.checkpoint={tmp_path}"])
     dag = nodes(recipe)
-    with pytest.raises(InputError, match=rf"{stage}\.checkpoint: .*config\.json: model_type 'distilbert'"):
+    with pytest.raises(InputError, match=rf"{stage}\.checkpoint: .*config\.json: model_type 'gpt2'"):
         preflight.check(store, dag, [node for node in dag if node.name == stage])
 
 

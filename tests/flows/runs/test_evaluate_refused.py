@@ -87,7 +87,7 @@ def cased(folder: Path) -> Path:
         (without_prompt, "pooling without the prompt (include_prompt: false)"),
         (lambda f: sentence(f, TWO, similarity_fn_name="euclidean"), "similarity_fn_name 'euclidean'"),
         (lambda f: sentence(f, similarity_fn_name="manhattan"), "similarity_fn_name 'manhattan'"),
-        (config_of(model_type="distilbert"), "config.json: model_type 'distilbert' is not supported"),
+        (config_of(model_type="gpt2"), "config.json: model_type 'gpt2' is not supported"),
         (config_of(position_embedding_type="relative_key"), "position_embedding_type 'relative_key'"),
         (config_of(architectures=["BertForSequenceClassification"]), "{}: a cross-encoder, which scores pairs"),
         (without("model.safetensors", "pytorch_model.bin"), "no model.safetensors; transformers' save_pretrained"),

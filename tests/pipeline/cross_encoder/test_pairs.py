@@ -12,8 +12,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 from pipeline.cross_encoder.cross_encoder import lengths
 from pipeline.cross_encoder.lengths import Lengths, check_cross_encoder, read_lengths
 from pipeline.cross_encoder.pairs import PairForm, PairRows, pair_row, pair_rows, read_pair_form, score_rows
-from pipeline.cross_encoder.train import last_bias
 from pipeline.errors import InputError
+from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.checkpoint import load_classifier
 from pipeline.tokenization.token_files import Specials, Tokens
 from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
@@ -126,7 +126,7 @@ def test_roberta_pairs(tmp_path):
     scores = CrossEncoder(str(folder), device="cpu").predict(pair_texts, show_progress_bar=False)
     np.testing.assert_allclose(actual, scores, atol=2e-5)
     model = load_classifier(folder)
-    torch.nn.init.constant_(last_bias(model), 3.0)
+    torch.nn.init.constant_(architecture(model).last_bias(model), 3.0)
     shifted = score_rows(model, PairRows([row for row, _ in rows], np.zeros(len(rows), int)), 100)
     np.testing.assert_allclose(shifted, actual + 3, atol=2e-5)
     # With a title the row has other ids, but decodes to the same text.

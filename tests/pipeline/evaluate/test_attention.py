@@ -14,9 +14,9 @@ from transformers import BertConfig, BertForMaskedLM, BertModel, RobertaConfig, 
 from pipeline.errors import InputError
 from pipeline.evaluate.attention import AttentionConfig, attention, draw_sections
 from pipeline.evaluate.attention_entropy import entropy, entropy_rows
-from pipeline.modeling.bert import new_head
 from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
 from pipeline.modeling.inputs import pack
+from pipeline.modeling.transformer import new_head
 from pipeline.tokenization.token_files import Tokens
 
 CONFIG = AttentionConfig(sections=30, corpus="pretraining", length=24, seed=0)

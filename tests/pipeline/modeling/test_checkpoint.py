@@ -16,7 +16,7 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertModel,
-    DistilBertConfig,
+    DebertaV2Config,
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaModel,
@@ -227,9 +227,9 @@ def test_an_existing_models_spare_weights_are_left_out(tmp_path, tokenizer):
 def test_other_folders_are_refused(tmp_path, tokenizer):
     with pytest.raises(InputError, match=r"nowhere/config\.json: missing"):
         load_encoder(tmp_path / "nowhere")
-    DistilBertConfig().save_pretrained(tmp_path / "distil")
-    with pytest.raises(InputError, match="model_type 'distilbert'"):
-        load_backbone_for_mlm(tmp_path / "distil")
+    DebertaV2Config().save_pretrained(tmp_path / "deberta")
+    with pytest.raises(InputError, match="model_type 'deberta-v2'"):
+        load_backbone_for_mlm(tmp_path / "deberta")
     BERT.save_pretrained(tmp_path / "weightless")
     with pytest.raises(InputError, match="weightless: no model could be loaded"):
         load_encoder(tmp_path / "weightless")

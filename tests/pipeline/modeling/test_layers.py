@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from pipeline.modeling import cast_weights, layers
+from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.biencoder import encode_rows
 from pipeline.modeling.cast_weights import cast
 from pipeline.modeling.cross_entropy import ROWS, cross_entropy, in_blocks, in_one_product
@@ -85,7 +86,8 @@ def test_a_last_layer_is_not_rounded():
     one = updates.encoder("bert", SHAPE, 0.0)
     rows_RD = torch.randn(5, SHAPE["hidden_size"])
     with torch.autocast("cpu", LOW):
-        output = partial(layers.linear_and_norm, one.model.encoder.layer[0].attention.output, rows_RD.to(LOW))
+        attended = architecture(one.model).layer(one.model.encoder.layer[0]).attended
+        output = partial(layers.linear_and_norm, attended, rows_RD.to(LOW))
         rounded, exact = output(rows_RD), output(rows_RD, float32=True)
     assert (rounded.dtype, exact.dtype) == (LOW, torch.float32)
     assert torch.equal(exact.to(LOW), rounded)
@@ -112,11 +114,11 @@ def test_several_maps_are_one_product_whose_input_sums_all_gradients(both):
 
 def test_gelu_of_many_rows_is_that_of_few_but_for_rounding(monkeypatch):
     """A GPU computes many rows by a compiled function; here it runs uncompiled."""
-    module = updates.encoder("bert", SHAPE, 0.0).model.encoder.layer[0].intermediate
+    module = updates.encoder("bert", SHAPE, 0.0).model.encoder.layer[0].intermediate.dense
     x_RD = torch.randn(50, SHAPE["hidden_size"]).to(LOW).requires_grad_()
 
     def computed() -> list[torch.Tensor]:
-        again_RD, inner_RI = layers.linear_and_activation(module, x_RD)
+        again_RD, inner_RI = layers.linear_and_activation(module, F.gelu, x_RD)
         loss = inner_RI.float().square().sum() + again_RD.float().square().sum()
         return [inner_RI, *torch.autograd.grad(loss, [x_RD, *module.parameters()])]
 

@@ -13,7 +13,7 @@ from pretrained import MACHINE, pretrain, weights
 from pydantic import ValidationError
 
 from pipeline.errors import InputError
-from pipeline.modeling.bert import backbone
+from pipeline.modeling.transformer import backbone
 from pipeline.pretrain import step as pretraining
 from pipeline.pretrain.cocondenser import (
     CocondenserConfig,

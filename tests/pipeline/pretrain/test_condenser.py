@@ -151,7 +151,11 @@ def test_fields_that_exclude_each_other_are_refused():
     ("text", "message"),
     [
         ("{half", "not the configuration of a Hugging Face model"),
-        ('{"model_type": "distilbert"}', "model_type 'distilbert' is not supported: only bert and roberta"),
+        (
+            '{"model_type": "gpt2"}',
+            "model_type 'gpt2' is not supported: only bert, distilbert, electra, roberta, "
+            "xlm-roberta, camembert, mpnet",
+        ),
         ('{"model_type": "bert", "vocab_size": 200}', "lacks num_hidden_layers"),
         (
             '{"model_type": "bert", "vocab_size": 200, "num_hidden_layers": "two", "max_position_embeddings": 32}',

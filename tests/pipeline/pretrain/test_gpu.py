@@ -11,7 +11,7 @@ import updates
 from machines import make_machine
 from transformers import BertConfig, BertForMaskedLM
 
-from pipeline.modeling import bert
+from pipeline.modeling import transformer
 from pipeline.pretrain import masking
 from pipeline.pretrain import step as pretraining
 from pipeline.pretrain.cocondenser import CocondenserConfig, cocondenser
@@ -57,7 +57,7 @@ def step(dropout: float, cache: str) -> tuple[dict, dict[str, torch.Tensor]]:
         BertConfig(vocab_size=60, hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64,
                    max_position_embeddings=64, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     )  # fmt: skip
-    module = torch.nn.ModuleDict({"lm": lm, "head": bert.new_head(lm, 2)}).train().to("cuda")
+    module = torch.nn.ModuleDict({"lm": lm, "head": transformer.new_head(lm, 2)}).train().to("cuda")
     specials, machine = Specials(vocab_size=60, pad=0, unk=1, cls=2, sep=3, mask=4), make_machine(token_budget=300)
     begin_S, length_S, row_S = np.arange(32) * 100, rng.integers(5, 60, 32), np.arange(32)
     torch.cuda.set_sync_debug_mode("error")

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
-from pipeline.modeling import bert, packing
+from pipeline.modeling import packing, transformer
 from pipeline.modeling.packing import Batch, Chunk
 from pipeline.pretrain import step
 from pipeline.pretrain.objectives import objective
@@ -31,7 +31,7 @@ class Golden:
         # A weight that the file lacks is tied to one that it has.
         assert all(lm.state_dict()[key].shape == lm.state_dict()[tied(key)].shape for key in missing)
         lm.tie_weights()
-        head = bert.new_head(lm, self.facts["n_head_layers"])
+        head = transformer.new_head(lm, self.facts["n_head_layers"])
         head.load_state_dict(self.part("weights.c_head."))
         self.module = nn.ModuleDict({"lm": lm, "head": head}).eval()
 
@@ -108,8 +108,8 @@ def expected_gradients(golden: Golden, kind: str) -> dict[str, torch.Tensor]:
     return {name: renamed[name] for name in names}
 
 
-def states(golden: Golden, chunk: Chunk, skip_from: int) -> bert.States:
-    return bert.backbone(golden.module["lm"], chunk, skip_from, lambda *_: None)
+def states(golden: Golden, chunk: Chunk, skip_from: int) -> transformer.States:
+    return transformer.backbone(golden.module["lm"], chunk, skip_from, lambda *_: None)
 
 
 def test_states_and_losses_equal_the_authors(golden):

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
 from pipeline.errors import InputError
-from pipeline.modeling import bert
+from pipeline.modeling import transformer
 from pipeline.pretrain import masking
 from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.pretrain.objectives import objective, retromae
@@ -41,12 +41,12 @@ def case(request):
     batch = masking.masked_batch(
         texts, begin_S, LENGTHS, np.arange(7), 0.3, 1, 2, SPECIALS, make_machine(), "cpu"
     )  # fmt: skip
-    return SimpleNamespace(lm=lm, head=bert.new_head(lm, 1).eval(), batch=batch, chunk=batch.chunks[0])
+    return SimpleNamespace(lm=lm, head=transformer.new_head(lm, 1).eval(), batch=batch, chunk=batch.chunks[0])
 
 
 def run(case, name: str) -> tuple[float, ...]:
     seed = partial(seed_dropout, 7, 8, 9)
-    states = bert.backbone(case.lm, case.chunk, 1, seed)
+    states = transformer.backbone(case.lm, case.chunk, 1, seed)
     losses = objective(name).losses(case.lm, case.head, states, case.chunk, case.batch, seed)
     sum(losses).backward()
     return tuple(float(loss.detach()) for loss in losses)
@@ -74,7 +74,7 @@ def test_retromae_equals_a_decoder_of_single_rows(case):
     _, decoder = run(case, "retromae")
     lm, layer = case.lm, case.head[0]
     attention, heads = layer.attention.self, layer.attention.self.num_attention_heads
-    seed_dropout(7, 8, 9, bert.HEAD, 0)
+    seed_dropout(7, 8, 9, transformer.HEAD, 0)
     groups = case.chunk.every.groups
     masks = [m for n, length in groups for m in retromae.visible(torch.full((n,), length), length)[:, 0]]
     total, count = 0.0, 0

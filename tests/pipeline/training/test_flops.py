@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertForMaskedLM
 
-from pipeline.modeling import bert
+from pipeline.modeling import transformer
 from pipeline.pretrain import masking
 from pipeline.pretrain.objectives import objective
 from pipeline.tokenization.token_files import Ragged, Specials
@@ -32,9 +32,9 @@ def model_and_batch():
 @pytest.mark.parametrize(("name", "layers"), [("condenser", 2), ("mlm", 0), ("retromae", 1), ("contrastive_only", 2)])
 def test_operations_equal_those_that_torch_counts(model_and_batch, name, layers):
     lm, batch = model_and_batch
-    goal, head, chunk = objective(name), bert.new_head(lm, layers).eval(), batch.chunks[0]
+    goal, head, chunk = objective(name), transformer.new_head(lm, layers).eval(), batch.chunks[0]
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        states = bert.backbone(lm, chunk, 1, lambda *_: None, masked=bool(goal.names))
+        states = transformer.backbone(lm, chunk, 1, lambda *_: None, masked=bool(goal.names))
         goal.losses(lm, head, states, chunk, batch, lambda *_: None)
     counted = flops.backbone(lm.config, chunk, bool(goal.names)) + goal.operations(lm.config, layers, chunk)
     # torch counts padded rows too.

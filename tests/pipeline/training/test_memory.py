@@ -9,7 +9,7 @@ from machines import make_machine
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
-from pipeline.modeling import bert
+from pipeline.modeling import transformer
 from pipeline.runtime import precision
 from pipeline.training import memory
 
@@ -34,7 +34,7 @@ def model(shape: BertConfig, head_layers: int = 2) -> nn.ModuleDict:
     """A model without numbers: only its shapes and layers count."""
     with torch.device("meta"):
         lm = BertForMaskedLM(shape)
-        return nn.ModuleDict({"lm": lm, "head": bert.new_head(lm, head_layers)})
+        return nn.ModuleDict({"lm": lm, "head": transformer.new_head(lm, head_layers)})
 
 
 def parameters(module: nn.Module) -> int:

@@ -27,9 +27,9 @@ from pipeline.cross_encoder.pairs import PairRows, score_rows
 from pipeline.dense.exact_gpu import GpuVectors
 from pipeline.evaluate.attention_entropy import entropy_rows
 from pipeline.finetune.encoders import Towers
-from pipeline.modeling.bert import backbone
 from pipeline.modeling.biencoder import Encoder, encode_rows, vectors
 from pipeline.modeling.inputs import pack
+from pipeline.modeling.transformer import backbone
 from pipeline.runtime import ranks
 from pipeline.runtime.precision import autocast
 from pipeline.runtime.work import silent

@@ -1,0 +1,87 @@
+"""A backbone with Condenser's head, over packed sequences (Condenser, section 3.1).
+
+The weights are those of a Hugging Face model for masked language modelling, with its names. What depends on its type is
+in pipeline/modeling/architectures/.
+
+Shapes: B sequences of T tokens in a chunk, D dimensions, M masked tokens, R rows that are computed.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from pipeline.modeling.architectures.registry import architecture
+from pipeline.modeling.cross_entropy import cross_entropy
+from pipeline.modeling.inputs import Packed
+from pipeline.modeling.packing import Chunk, Rows
+
+LanguageModel = Any
+"""A Hugging Face model for masked language modelling, such as `BertForMaskedLM`."""
+
+Seed = Callable[[int, int], None]
+"""seed(layer, part): seeds dropout for a part of a layer."""
+EMBEDDINGS, HEAD = 0, 1000
+"""Layer numbers for `Seed`: the backbone's layers count from 1, those of a head from HEAD."""
+CLS, MASKED = 1, 2
+"""Parts of a layer that computes only the needed rows."""
+
+
+class States(NamedTuple):
+    """The backbone's output for a chunk."""
+
+    early_TD: Tensor
+    """Output of layer `skip_from`; 0 is the embeddings."""
+    cls_BD: Tensor
+    """The last layer's output at each sequence's first token, float32."""
+    late_MD: Tensor | None
+    """The last layer's output at the masked tokens, if requested."""
+
+
+def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked: bool = True) -> States:
+    """Runs embeddings and layers; the last layer only at the CLS tokens and, if `masked`, the masked tokens.
+
+    The CLS rows go through the last layer separately, with their own dropout: so a first pass that needs only them
+    (the gradient cache) drops the same numbers, and gives the same bits on a CPU.
+    """
+    own = architecture(lm)
+    seed(EMBEDDINGS, 0)
+    early_TD = hidden_TD = own.embed(lm, chunk.ids_T, chunk.position_T)
+    *layers, last = own.layers(lm)
+    for number, layer in enumerate(layers, start=1):
+        seed(number, 0)
+        hidden_TD = own.apply(lm, layer, hidden_TD, chunk.every, chunk.every)
+        if number == skip_from:
+            early_TD = hidden_TD
+    number = len(layers) + 1
+    hidden_TD, *key_value = own.keys_values(last, hidden_TD)
+    seed(number, CLS)
+    cls_RD = hidden_TD[chunk.cls.at_R]
+    cls_BD = own.rest_of_layer(lm, last, cls_RD, key_value, chunk.cls, chunk.every, float32=True)
+    if not masked:
+        return States(early_TD, cls_BD, None)
+    seed(number, MASKED)
+    late_MD = own.rest_of_layer(lm, last, hidden_TD[chunk.masked.at_R], key_value, chunk.masked, chunk.every)
+    return States(early_TD, cls_BD, late_MD)
+
+
+def last_states(model: Any, packed: Packed, wanted: Rows) -> Tensor:
+    """Returns the last layer's states at the rows `wanted`, float32 [R, D]. `model`: with any head or none."""
+    own = architecture(model)
+    hidden_TD = own.embed(model, packed.ids_T, packed.position_T, packed.type_T)
+    *layers, last = own.layers(model)
+    for layer in layers:
+        hidden_TD = own.apply(model, layer, hidden_TD, packed.every, packed.every)
+    return own.apply(model, last, hidden_TD, wanted, packed.every, float32=True)
+
+
+def prediction_losses(lm: LanguageModel, states_RD: Tensor, label_R: Tensor) -> Tensor:
+    """Returns the cross-entropy of the model's own prediction head at each row, [R]."""
+    output = lm.get_output_embeddings()
+    return cross_entropy(architecture(lm).predicted(lm, states_RD), output.weight, output.bias, label_R)
+
+
+def new_head(lm: LanguageModel, layers: int) -> nn.ModuleList:
+    """Returns `layers` layers of the backbone's type, initialised as those of a new backbone."""
+    layer = type(architecture(lm).layers(lm)[0])
+    return nn.ModuleList(layer(lm.config) for _ in range(layers)).apply(lm._init_weights)

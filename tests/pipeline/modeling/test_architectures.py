@@ -1,0 +1,228 @@
+"""Each architecture on packed tokens computes what Hugging Face's own padded forward pass does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import crossed
+import numpy as np
+import pytest
+import torch
+import updates
+from machines import make_machine
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoModelForMaskedLM
+
+from pipeline.cross_encoder.pairs import PairRows, logits, pack_pairs
+from pipeline.evaluate.attention_entropy import entropy_rows
+from pipeline.export.graph import write_graph
+from pipeline.export.onnx_files import checked
+from pipeline.modeling.architectures.registry import ARCHITECTURES, architecture
+from pipeline.modeling.biencoder import Encoder, encode_rows, frozen_encoders, load_encoders, vectors
+from pipeline.modeling.checkpoint import (
+    load_backbone_for_mlm,
+    load_classifier,
+    load_encoder,
+    new_classifier,
+    save_checkpoint,
+    save_classifier,
+    with_new_mlm_head,
+)
+from pipeline.modeling.inputs import pack
+from pipeline.modeling.model_config import TYPES
+from pipeline.modeling.packing import packed_rows, padded
+from pipeline.modeling.sentence_transformers_files import Vector
+from pipeline.modeling.transformer import backbone, prediction_losses
+from pipeline.tokenization.tokenizer import read_tokenizer
+from pipeline.tokenization.wordpiece import SPECIALS
+
+LENGTHS = [3, 9, 9, 14, 30]
+SHAPE = {**updates.SMALL, "initializer_range": 0.2}
+EMBEDDED = {"electra": {"embedding_size": 24}}
+"""Other sizes of an architecture's own fields."""
+PAD = 1
+
+
+@pytest.fixture(params=TYPES)
+def name(request: pytest.FixtureRequest) -> str:
+    torch.manual_seed(0)
+    return str(request.param)
+
+
+def shape(name: str) -> dict[str, Any]:
+    return SHAPE | EMBEDDED.get(name, {})
+
+
+def rows() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(5, SHAPE["vocab_size"], length) for length in LENGTHS]
+
+
+def padded_batch(ids: list[np.ndarray]) -> tuple[Tensor, Tensor]:
+    """Returns (ids, mask), each [B, L]."""
+    as_tensors = [torch.from_numpy(row) for row in ids]
+    ids_BL = nn.utils.rnn.pad_sequence(as_tensors, batch_first=True, padding_value=PAD)
+    mask_BL = nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in as_tensors], batch_first=True)
+    return ids_BL, mask_BL
+
+
+def assert_gradients(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    largest = max(float(x.abs().max()) for x in theirs.values())
+    for name, x in theirs.items():
+        assert float((ours[name] - x).abs().max()) <= max(1e-4 * float(x.abs().max()), 1e-6 * largest), name
+
+
+def taken_gradients(module: nn.Module) -> dict[str, Tensor]:
+    gradients = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+    module.zero_grad(set_to_none=True)
+    return gradients
+
+
+def test_each_type_has_an_architecture() -> None:
+    assert sorted(ARCHITECTURES) == sorted(TYPES)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_vectors_and_their_gradients(name: str, pooling: str) -> None:
+    encoder: Any = updates.encoder(name, shape(name), 0.0, pooling)
+    packed = pack(rows(), "cpu")
+    ids_BL, mask_BL = padded_batch(rows())
+    states_BLD = encoder.model(input_ids=ids_BL, attention_mask=mask_BL).last_hidden_state
+    kept_BL1 = mask_BL[:, :, None].float()
+    theirs_BD = states_BLD[:, 0] if pooling == "cls" else (states_BLD * kept_BL1).sum(1) / kept_BL1.sum(1)
+    ours_BD = vectors(Encoder(encoder.model, pooling), packed)
+    torch.testing.assert_close(ours_BD, theirs_BD, rtol=1e-5, atol=1e-5)
+    weight_BD = torch.randn_like(theirs_BD)
+    (theirs_BD * weight_BD).sum().backward()
+    theirs = taken_gradients(encoder.model)
+    (ours_BD * weight_BD).sum().backward()
+    assert_gradients(taken_gradients(encoder.model), theirs)
+
+
+def test_states_masked_language_modelling_loss_and_its_gradients(name: str) -> None:
+    module: Any = updates.language_model(name, shape(name), 0.0, 0)
+    lm = module["lm"]
+    (chunk,) = updates.pretraining_batch(module, make_machine(token_budget=10_000), "cpu", 6, 40).chunks
+    ids = [row.numpy() for row in chunk.ids_T.tensor_split(chunk.every.edges[1:-1].tolist())]
+    ids_BL, mask_BL = padded_batch(ids)
+    output = lm(input_ids=ids_BL, attention_mask=mask_BL, output_hidden_states=True)
+    hidden = [state[mask_BL.bool()] for state in output.hidden_states]
+    theirs_M = F.cross_entropy(output.logits[mask_BL.bool()][chunk.masked.at_R], chunk.label_M, reduction="none")
+    for skip_from in range(len(hidden) - 1):
+        ours = backbone(lm, chunk, skip_from, lambda *_: None)
+        torch.testing.assert_close(ours.early_TD, hidden[skip_from], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours.cls_BD, hidden[-1][chunk.cls.at_R], rtol=1e-5, atol=1e-5)
+    ours_M = prediction_losses(lm, ours.late_MD, chunk.label_M)
+    torch.testing.assert_close(ours_M, theirs_M, rtol=1e-5, atol=1e-5)
+    theirs_M.mean().backward()
+    theirs = taken_gradients(lm)
+    ours_M.mean().backward()
+    assert_gradients(taken_gradients(lm), theirs)
+
+
+def test_logits_of_pairs(name: str) -> None:
+    model: Any = updates.classifier(name, shape(name), 0.0).eval()
+    pairs = PairRows(rows(), np.array([length // 2 for length in LENGTHS]))
+    ids_BL, mask_BL = padded_batch(rows())
+    types = {}
+    if architecture(model).has_token_types:
+        place_BL = torch.arange(ids_BL.shape[1])[None]
+        types = {"token_type_ids": (place_BL >= torch.from_numpy(pairs.second_N)[:, None]).long()}
+    theirs_B = model(input_ids=ids_BL, attention_mask=mask_BL, **types).logits[:, 0]
+    ours_B = logits(model, pack_pairs(model, pairs, np.arange(len(LENGTHS)), "cpu"))
+    torch.testing.assert_close(ours_B, theirs_B, rtol=1e-5, atol=1e-5)
+    mean = float(ours_B.detach().mean())
+    torch.nn.init.constant_(architecture(model).last_bias(model), 3.0)
+    raised_B = logits(model, pack_pairs(model, pairs, np.arange(len(LENGTHS)), "cpu"))
+    assert float(raised_B.detach().mean()) - mean > 2.5
+
+
+def test_entropy_of_attention(name: str) -> None:
+    model: Any = updates.encoder(name, shape(name), 0.0).model.eval()
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        for row, entropy_LH in zip(rows(), entropy_rows(model, rows(), 20, lambda _: None), strict=True):
+            attentions = model(input_ids=torch.from_numpy(row)[None], output_attentions=True).attentions
+            weight_LHn = torch.stack(attentions)[:, 0, :, 0].double()
+            np.testing.assert_allclose(entropy_LH, torch.special.entr(weight_LHn).sum(-1), atol=2e-5)
+
+
+@pytest.mark.parametrize("objective", ["condenser", "cocondenser", "retromae", "mlm"])
+def test_pre_training_with_dropout_does_not_depend_on_the_gradient_cache(name: str, objective: str) -> None:
+    """The second pass of the cache drops the same numbers; both give gradients to every parameter of the head."""
+    module = updates.with_gradients(updates.language_model(name, shape(name), 0.1, {"mlm": 0}.get(objective, 1)))
+    results = []
+    for cache in ("never", "always"):
+        for parameter in module.parameters():
+            parameter.grad.zero_()
+        machine = make_machine(gradient_cache=cache, token_budget=150)
+        parts = updates.pretraining_update(module, objective, machine, "cpu", 8, longest=40, skip_from=1)
+        results.append(({key: float(x) for key, x in parts.items()}, updates.gradients(module)))
+    (losses, gradients), (cached_losses, cached_gradients) = results
+    assert losses == cached_losses
+    assert all(np.isfinite(x) for x in losses.values())
+    assert all(torch.equal(gradients[key], cached_gradients[key]) for key in gradients)
+    assert all(gradients[key].any() for key in gradients if key.startswith("head.") and "key" not in key)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    crossed.wordpiece(folder, SHAPE["vocab_size"] - len(SPECIALS))
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "cls", "sep", "pad", "mask")}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **names}))
+    return folder
+
+
+def test_checkpoints_open_elsewhere_with_equal_weights(name: str, tokenizer: Path, tmp_path: Path) -> None:
+    lm = updates.language_model(name, shape(name), 0.0, 0)["lm"]
+    save_checkpoint(tmp_path / "lm", lm, tokenizer)
+    own = lm.state_dict()
+    for loaded in (AutoModelForMaskedLM.from_pretrained(tmp_path / "lm"), load_backbone_for_mlm(tmp_path / "lm")):
+        assert loaded.state_dict().keys() == own.keys()
+        assert all(torch.equal(x, own[key]) for key, x in loaded.state_dict().items())
+    encoder = load_encoder(tmp_path / "lm")
+    assert all(torch.equal(x, lm.base_model.state_dict()[key]) for key, x in encoder.state_dict().items())
+    assert not any("pooler" in key for key in encoder.state_dict())
+    with_head = with_new_mlm_head(encoder, seed=3)
+    assert torch.equal(with_head.get_input_embeddings().weight, encoder.get_input_embeddings().weight)
+    classifier = new_classifier(tmp_path / "lm", seed=3)
+    save_classifier(tmp_path / "pairs", classifier, tokenizer)
+    reloaded = load_classifier(tmp_path / "pairs").state_dict()
+    assert all(torch.equal(x, reloaded[key]) for key, x in classifier.state_dict().items())
+    assert torch.equal(classifier.base_model.get_input_embeddings().weight, encoder.get_input_embeddings().weight)
+
+
+@pytest.mark.slow
+def test_sentence_transformers_and_onnx_give_the_same_vectors(name: str, tokenizer: Path, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    pooling = "mean" if name in ("mpnet", "distilbert", "camembert") else "cls"
+    vector = Vector(pooling, True, torch.randn(8, SHAPE["hidden_size"]))
+    save_checkpoint(tmp_path / "out", updates.encoder(name, shape(name), 0.0).model, tokenizer, vector=vector)
+    texts = ["w3 w7 w1", "w9", " ".join(f"w{i}" for i in range(40))]
+    ids = [np.array(read_tokenizer(tokenizer).encode(text).ids) for text in texts]
+    encoder = load_encoders(tmp_path / "out")[0]
+    ours = encode_rows(encoder, ids, 50)
+    theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    frozen = encode_rows(frozen_encoders(tmp_path / "out")[0], ids, 50)
+    assert frozen.tobytes() == ours.tobytes()
+    write_graph(encoder, tmp_path / "model.onnx")
+    assert checked(tmp_path / "model.onnx", ids, ours) < 1e-5
+
+
+def test_padding_is_that_of_the_host() -> None:
+    """A GPU's packing has no padding, because its kernel needs none; a bias of the scores does."""
+    length_B, count_B = np.array([3, 7, 7, 7, 9]), np.array([0, 2, 0, 3, 1])
+    at_R = np.array([4, 6, 19, 21, 22, 30])
+    host = packed_rows(length_B, count_B, at_R, "cpu")
+    device = padded(host._replace(pad_P=None, real_R=None))
+    assert host.pad_P is not None
+    assert host.real_R is not None
+    assert device.pad_P is not None
+    assert torch.equal(device.pad_P, host.pad_P)
+    assert torch.equal(device.real_R, host.real_R)
+    every = packed_rows(length_B, length_B, None, "cpu")
+    assert padded(every) is every
