@@ -13,7 +13,7 @@ import torch
 from benchmarks.gpu.clock import begin, free, most, wait
 from benchmarks.gpu.inputs import Size
 from pipeline.dense.exact import exact_top_k
-from pipeline.dense.exact_gpu import GpuVectors
+from pipeline.dense.exact_gpu import GpuVectors, load, room
 from pipeline.training.memory import free_bytes
 
 LISTS = (210, 1000)
@@ -61,16 +61,16 @@ def measure(size: Size, device: str) -> dict[str, Any]:
     return out
 
 
-def loaded(vector_ND: np.ndarray, device: str) -> tuple[GpuVectors, float]:
-    """Copies vectors to the device; returns them, and the seconds that it took."""
+def loaded(vector_ND: np.ndarray, device: str) -> tuple[GpuVectors | None, float]:
+    """Copies vectors to the device; returns them (None: they do not fit), and the seconds that it took."""
     started = time.perf_counter()
-    vectors = GpuVectors(vector_ND, device, free_bytes(device))
+    vectors = load(vector_ND, device, room(free_bytes(device)))
     wait(device)
     return vectors, time.perf_counter() - started
 
 
 def seconds(
-    question_QD: np.ndarray, vector_ND: np.ndarray, k: int, longest: float, vectors: GpuVectors, device: str
+    question_QD: np.ndarray, vector_ND: np.ndarray, k: int, longest: float, vectors: GpuVectors | None, device: str
 ) -> tuple[float, float | None]:
     """Returns (seconds of the median search, peak in GiB)."""
     begin(device)
@@ -96,7 +96,7 @@ def marco_seconds(few: float, many: float, loading: float, size: Size) -> float:
     return batches * (by_list + by_vector * PASSAGES) + loading * PASSAGES / size.searched
 
 
-def check(question_QD: np.ndarray, vector_ND: np.ndarray, k: int, longest: float, vectors: GpuVectors) -> None:
+def check(question_QD: np.ndarray, vector_ND: np.ndarray, k: int, longest: float, vectors: GpuVectors | None) -> None:
     """Raises RuntimeError if the device's lists differ from the processor's."""
     ours = exact_top_k(question_QD, vector_ND, k, longest, on_gpu=vectors)
     expected = exact_top_k(question_QD, vector_ND, k, longest)

@@ -200,8 +200,8 @@ def search_part(size: Any) -> Simulated:
 
     def candidates(passages: int, k: int) -> tuple[float, int]:
         """Returns (simulated seconds, peak in bytes)."""
-        vectors = GpuVectors(np.zeros((1, size.dimensions), np.float32), "cuda", free=0)
-        vectors._resident_ND = torch.empty(passages, size.dimensions, dtype=torch.float16, device="cuda")
+        resident_ND = torch.empty(passages, size.dimensions, dtype=torch.float16, device="cuda")
+        vectors = GpuVectors(np.zeros((1, size.dimensions), np.float32), resident_ND)
         question_QD = torch.empty(size.queries, size.dimensions, device="cuda")
         roofline = Roofline(0.0)
         with roofline:

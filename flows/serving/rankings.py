@@ -182,8 +182,7 @@ def gpu_vectors(index: Index) -> "GpuVectors | None":
     """
     if index.is_approximate or not gpus():
         return None
-    copied = copy_to_gpu(index)
-    return copied if copied.is_resident else None
+    return copy_to_gpu(index)
 
 
 def fuse_rankings(

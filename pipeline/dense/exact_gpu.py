@@ -1,7 +1,8 @@
 """The products of exact search on a GPU: the same lists, to the byte, as on a processor.
 
 The vectors stay in the GPU's memory, as float16 if that loses no bit. Products, the best candidates of all blocks so
-far, float64 sums and the order of the list are computed there; only lists are copied back.
+far, float64 sums and the order of the list are computed there; only lists are copied back. Where they do not fit,
+sharded_search.py searches slices of them.
 
 Shapes: Q questions, N passages, A allowed passages, D dimension, B passages of a block, C candidates, K passages of a
 list, G questions of a group.
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.dense.rescore import rescore, take_rows
+from pipeline.dense.rescore import rescore
 
 LOADED = 1 << 25
 """Numbers of a block that is copied to the GPU."""
@@ -29,33 +30,46 @@ RESIDENT = 0.9
 """Share of the other free memory that the vectors may take."""
 
 
-class GpuVectors:
-    """The passages' vectors for searches on a GPU.
+def room(free: int) -> int:
+    """Returns the bytes that vectors may take of `free` bytes of a GPU's memory; none if a search needs all."""
+    return max(0, int(RESIDENT * (free - SEARCHING)))
 
-    If they do not fit into its memory, each search copies them block by block, while the block before is computed.
+
+def load(vectors_ND: np.ndarray, device: str, room: int) -> "GpuVectors | None":
+    """Copies the vectors to a GPU; None if they need more than `room` bytes there.
+
+    `vectors_ND`: float32 or float16, may be memory-mapped.
     """
+    for dtype in (torch.float16, torch.float32):
+        if vectors_ND.size * dtype.itemsize <= room:
+            resident_ND = _copy(vectors_ND, device, dtype)
+            if resident_ND is not None:
+                return GpuVectors(vectors_ND, resident_ND)
+    return None
 
-    def __init__(self, vectors_ND: np.ndarray, device: str, free: int) -> None:
-        """`free`: bytes of free memory on the device."""
-        self._stored_ND, self._device = vectors_ND, device
-        self._resident_ND: Tensor | None = None
-        for dtype in (torch.float16, torch.float32):
-            if vectors_ND.size * dtype.itemsize <= RESIDENT * (free - SEARCHING) and self._load(dtype):
-                break
 
-    def _load(self, dtype: torch.dtype) -> bool:
-        """Copies the vectors; False if they have more digits than `dtype`."""
-        resident_ND = torch.empty(self._stored_ND.shape, dtype=dtype, device=self._device)
-        for first, block_BD in self._copied(None):
-            part = resident_ND[first : first + len(block_BD)].copy_(block_BD)
-            if not torch.equal(part.float(), block_BD.float()):
-                return False
-        self._resident_ND = resident_ND
-        return True
+def _copy(stored_ND: np.ndarray, device: str, dtype: torch.dtype) -> Tensor | None:
+    """Returns the vectors on the device; None if they have more digits than `dtype`.
 
-    @property
-    def is_resident(self) -> bool:
-        return self._resident_ND is not None
+    The host reads a block while the one before is copied, so it looks at the comparison only once, at the end.
+    """
+    resident_ND = torch.empty(stored_ND.shape, dtype=dtype, device=device)
+    same = torch.ones((), dtype=torch.bool, device=device)
+    size = max(1, LOADED // stored_ND.shape[1])
+    for first in range(0, len(stored_ND), size):
+        block = torch.from_numpy(np.array(stored_ND[first : first + size]))  # a memory map cannot be written or aligned
+        block_BD = block.pin_memory().to(device, non_blocking=True) if device == "cuda" else block
+        part_BD = resident_ND[first : first + size].copy_(block_BD)
+        same &= (part_BD.float() == block_BD).all()
+    return resident_ND if same else None
+
+
+class GpuVectors:
+    """The passages' vectors for searches on a GPU."""
+
+    def __init__(self, stored_ND: np.ndarray, resident_ND: Tensor) -> None:
+        """`resident_ND`: the same numbers on the device."""
+        self._stored_ND, self._resident_ND, self._device = stored_ND, resident_ND, resident_ND.device
 
     def best(
         self, questions_QD: np.ndarray, k: int, width: int, longest: float, rows_A: np.ndarray | None
@@ -89,9 +103,6 @@ class GpuVectors:
 
     def _blocks(self, questions: int, rows_A: np.ndarray | None) -> Iterator[tuple[int, Tensor]]:
         """Yields (place of the first passage among the allowed, vectors [B, D] on the device)."""
-        if self._resident_ND is None:
-            yield from self._copied(rows_A)
-            return
         allowed = None if rows_A is None else torch.from_numpy(rows_A).to(self._device)
         passages = len(self._resident_ND) if rows_A is None else len(rows_A)
         size = max(1, min(SCORES // questions, NUMBERS // self._resident_ND.shape[1]))
@@ -99,27 +110,12 @@ class GpuVectors:
             span = slice(first, first + size)
             yield first, self._resident_ND[span] if allowed is None else self._resident_ND[allowed[span]]
 
-    def _copied(self, rows_A: np.ndarray | None) -> Iterator[tuple[int, Tensor]]:
-        """Yields as `_blocks`, from the stored vectors. The GPU computes a block while the next one is read."""
-        passages = len(self._stored_ND) if rows_A is None else len(rows_A)
-        size = max(1, LOADED // self._stored_ND.shape[1])
-        for first in range(0, passages, size):
-            span = slice(first, first + size)
-            block_BD = self._stored_ND[span] if rows_A is None else take_rows(self._stored_ND, rows_A[span])
-            block = torch.from_numpy(np.array(block_BD))  # a copy: a memory map is neither writable nor aligned
-            if self._device == "cuda":
-                block = block.pin_memory().to(self._device, non_blocking=True)
-            yield first, block
-
     def _rescored(self, questions_QD: np.ndarray, device_QD: Tensor, rows_QC: Tensor, longest: float) -> Tensor:
         """Returns inner products as `rescore` does, to the bit, [Q, C].
 
         The order of the sums differs from a processor's. That changes a float32 only where the float64 sum is near the
         middle between two float32 numbers; these few are summed again by the processor.
         """
-        if self._resident_ND is None:
-            rows = rows_QC.cpu().numpy()
-            return torch.from_numpy(rescore(questions_QD, rows, self._stored_ND)).to(self._device)
         scores_QC = torch.empty(rows_QC.shape, device=self._device)
         unsure_QC = torch.empty(rows_QC.shape, dtype=torch.bool, device=self._device)
         size = max(1, RESCORED // (rows_QC.shape[1] * device_QD.shape[1]))

@@ -3,8 +3,7 @@
 Shapes: Q questions, N passages, D dimension, K passages of a list.
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -13,19 +12,19 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
-from pipeline.config import Config, CountOrAuto, each_once
+from pipeline.config import Config, each_once
 from pipeline.data.collection import Query, passage_id_array, read_queries, train_positives
 from pipeline.data.stored import AGAIN
 from pipeline.dense import shard_reuse
-from pipeline.dense.approximate import ApproximateConfig, approximate_top_k, recall
+from pipeline.dense.approximate import ApproximateConfig, approximate_top_k
 from pipeline.dense.exact import Found, exact_top_k
-from pipeline.dense.index_files import Index, open_index
+from pipeline.dense.index_files import Index
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.notices import noticed
 from pipeline.runtime import shards
 from pipeline.runtime.spans import Span, shard_spans
-from pipeline.runtime.work import Job, Metrics, Progress, Work
+from pipeline.runtime.work import Job, Metrics, Work
 
 if TYPE_CHECKING:
     from pipeline.dense.exact_gpu import GpuVectors
@@ -34,7 +33,6 @@ SHARD = {"cpu": 256, "mps": 1024, "cuda": 8192}
 """Questions of a list file. Few on the CPU, so that all cores share them; a GPU is faster with many. On MPS one process
 encodes them, and its threads search.
 Independent of the number of processes: questions encoded in other batches differ in their last bits."""
-COMPARED = 1000  # questions whose exact lists are computed too, if the index is approximate
 
 Questions = Sequence[tuple[int, Query]]
 """(row of queries.parquet, query) of each question."""
@@ -82,7 +80,7 @@ def search(
     from pipeline.runtime.processes import workers
     from pipeline.tokenization.token_files import Tokens
 
-    questions = _questions(collection, config.splits, config.unjudged_train_questions)
+    questions = questions_of(collection, config.splits, config.unjudged_train_questions)
     # One folder per size: list files of a CPU run cover other questions than those of a GPU run.
     size = SHARD[device_of(work.machine)]
     folder = shards.folder_of_model(work, f"lists-{size}")
@@ -97,7 +95,7 @@ def search(
         "size": size,
         "token_budget": work.machine.token_budget,
     }
-    job = Job("pipeline.dense.search:search_lists", arguments, folder, _spans(questions, size), "questions")
+    job = Job("pipeline.dense.search_lists:search_lists", arguments, folder, spans_of(questions, size), "questions")
     shards.finish(job, work, of_shards(work.machine), workers(work.machine))
     artifact = Tokens.open(tokens)
     form = read_form(encoder, checkpoint, artifact.specials)
@@ -108,98 +106,19 @@ def search(
     return {**_write(questions, job, collection, work.out), **noticed([cut])}
 
 
-def search_lists(
-    *,
-    progress: Progress,
-    device: str,
-    config: dict,
-    encoder: dict,
-    collection: str,
-    tokens: str,
-    checkpoint: str,
-    index: str,
-    folder: str,
-    size: int,
-    token_budget: CountOrAuto,
-    workers: int,
-    numbers: list[int] | None,
-) -> dict:
-    """Child process of `search`: writes the missing lists `numbers` (None: all) of `size` questions each to `folder`.
+def gpu_room(device: str) -> int | None:
+    """Returns the bytes that vectors may take on the GPU of each rank: on all ranks the same. None: no CUDA device."""
+    from pipeline.dense.exact_gpu import room
+    from pipeline.training.memory import free_bytes, least_of_ranks
 
-    On CPU `workers` single-threaded forks share the model and the index; on GPUs there is one rank per GPU. Memory: an
-    approximate index per rank, and a block of passages per process.
-    """
-    settings = SearchConfig(**config)
-    questions = _questions(Path(collection), settings.splits, settings.unjudged_train_questions)
-    make = _maker(settings, EncoderConfig(**encoder), questions, tokens, checkpoint, index, token_budget, device)
-    spans = _spans(questions, size)
-    shards.build_shards(
-        Path(folder), spans, make, device=device, unit="questions", progress=progress, workers=workers, numbers=numbers
-    )
-    return {}
+    return least_of_ranks(room(free_bytes(device))) if device == "cuda" else None
 
 
-def _maker(
-    settings: SearchConfig,
-    shape: EncoderConfig,
-    questions: Questions,
-    tokens: str,
-    checkpoint: str,
-    index: str,
-    token_budget: CountOrAuto,
-    device: str,
-) -> Callable[[int, int, shards.Tick], np.ndarray]:
-    """Returns a function that searches a span of questions and returns a record (see `_record`) for each."""
-    from pipeline.modeling.biencoder import check_fits, encode_rows, frozen_encoders
-    from pipeline.modeling.inputs import question_rows, read_form
-    from pipeline.tokenization.token_files import Tokens
-    from pipeline.training.memory import encoding_budget
+def copy_to_gpu(index: Index) -> "GpuVectors | None":
+    """Returns the index's vectors for exact searches on this process's GPU; None if they do not fit."""
+    from pipeline.dense.exact_gpu import load
 
-    artifact = Tokens.open(Path(tokens))
-    form = read_form(shape, Path(checkpoint), artifact.specials)
-    model = frozen_encoders(Path(checkpoint))[0].to(device)
-    check_fits(model, artifact.specials, Path(checkpoint), "encoder.question_tokens", shape.question_tokens)
-    budget = encoding_budget(token_budget, device, model.model.config)
-    opened = open_index(Path(index))
-    check_model(opened, Path(checkpoint))
-    if opened.is_approximate:
-        _ = opened.faiss  # read before the forks, which then share its memory
-    of_recall = [i for i, (_, query) in enumerate(questions) if query.split != "train" or settings.splits == ["train"]]
-    compared = of_recall[:COMPARED] if opened.is_approximate else []
-    on_gpu = copy_to_gpu(opened) if device == "cuda" and (compared or not opened.is_approximate) else None
-
-    def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
-        rows = question_rows(artifact, [row for row, _ in questions[start:stop]], form)
-        questions_QD = encode_rows(model, rows, budget)
-        depth = settings.train_depth if questions[start][1].split == "train" else settings.depth
-        started_at = time.monotonic()
-        (found_QK, scores_QK), short = _top_k(questions_QD, opened, depth, settings.approximate, None, on_gpu)
-        lists = np.zeros(stop - start, _record(found_QK.shape[1]))
-        lists["rows"], lists["scores"], lists["recall"] = found_QK, scores_QK, np.nan
-        lists["seconds"][0], lists["short"][0] = time.monotonic() - started_at, short
-        some = [i - start for i in compared if start <= i < stop]
-        if some:
-            exact_QK, _ = exact_top_k(questions_QD[some], opened.vectors_ND, depth, opened.longest, on_gpu=on_gpu)
-            lists["recall"][some] = recall(found_QK[some], exact_QK, (depth, 10))
-        tick(stop - start)
-        return lists
-
-    return make
-
-
-def copy_to_gpu(index: Index) -> "GpuVectors":
-    """Returns the index's vectors for exact searches on this process's GPU: copied once for all questions."""
-    from pipeline.dense.exact_gpu import GpuVectors
-    from pipeline.training.memory import free_bytes
-
-    return GpuVectors(index.vectors_ND, "cuda", free_bytes("cuda"))
-
-
-def _record(k: int) -> np.dtype:
-    """Returns a question's record: its list; its recall at the depth and at 10 (NaN: not compared). The first record
-    of a batch has the seconds of its search and the number of questions that were searched exactly."""
-    lists = [("rows", np.int64, (k,)), ("scores", np.float32, (k,)), ("recall", np.float64, (2,))]
-    return np.dtype([*lists, ("seconds", np.float64), ("short", np.int64)])
+    return load(index.vectors_ND, "cuda", gpu_room("cuda") or 0)
 
 
 def _write(questions: Questions, job: Job, collection: Path, out: Path) -> Metrics:
@@ -232,7 +151,7 @@ def _write(questions: Questions, job: Job, collection: Path, out: Path) -> Metri
     return figures
 
 
-def _questions(collection: Path, splits: Sequence[str], unjudged: bool) -> Questions:
+def questions_of(collection: Path, splits: Sequence[str], unjudged: bool) -> Questions:
     """Returns the questions to search, split by split."""
     queries = list(enumerate(read_queries(collection)))
     judged = train_positives(collection) if "train" in splits and not unjudged else None
@@ -243,7 +162,7 @@ def _questions(collection: Path, splits: Sequence[str], unjudged: bool) -> Quest
     return [(row, query) for split in splits for row, query in queries if query.split == split and wanted(query)]
 
 
-def _spans(questions: Questions, size: int) -> list[Span]:
+def spans_of(questions: Questions, size: int) -> list[Span]:
     """Returns spans of at most `size` questions, each of one split."""
     changes = [i for i in range(1, len(questions)) if questions[i][1].split != questions[i - 1][1].split]
     edges = pairwise([0, *changes, len(questions)])
@@ -265,10 +184,10 @@ def top_k(
     approximate index if that is long enough. `on_gpu`: see `copy_to_gpu`. Raises InputError if the questions have
     another dimension.
     """
-    return _top_k(questions_QD, index, k, effort, allowed_N, on_gpu)[0]
+    return counted_top_k(questions_QD, index, k, effort, allowed_N, on_gpu)[0]
 
 
-def _top_k(
+def counted_top_k(
     questions_QD: np.ndarray,
     index: Index,
     k: int,

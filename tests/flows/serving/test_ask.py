@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from answering import make_store
 from fused import fuse_lists
 from searched import hits_of
@@ -114,15 +115,17 @@ def test_a_server_on_a_gpu_gives_the_same_lists(run, monkeypatch) -> None:
 
     monkeypatch.setattr("pipeline.dense.question_encoder.question_encoder", lambda *_: Encoder())
     monkeypatch.setattr(rankings, "gpus", lambda: 1)
-    monkeypatch.setattr(rankings, "copy_to_gpu", lambda index: Counted(index.vectors_ND, "cpu", 1 << 40))
+    monkeypatch.setattr(
+        rankings, "copy_to_gpu", lambda index: Counted(index.vectors_ND, torch.from_numpy(index.vectors_ND + 0))
+    )
     questions_QD = np.stack([vector(text) for text in QUESTIONS])
     assert rankings.open_dense(run.engine, 300, often=False).on_gpu is None
     for mask in (None, *MASKS.values()):
         theirs = rankings.open_dense(run.engine, 300, often=True).top(questions_QD, DEPTH, mask)
         np.testing.assert_equal(theirs, run.dense.top(questions_QD, DEPTH, mask))
     assert set(used) == {len(QUESTIONS)}
-    monkeypatch.setattr(rankings, "copy_to_gpu", lambda index: GpuVectors(index.vectors_ND, "cpu", free=0))
-    assert rankings.open_dense(run.engine, 300, often=True).on_gpu is None  # they would be copied for each question
+    monkeypatch.setattr(rankings, "copy_to_gpu", lambda index: None)  # they do not fit
+    assert rankings.open_dense(run.engine, 300, often=True).on_gpu is None
 
 
 def expected(corpus, whole, text: str, by: By, where: str | None, k: int) -> list[tuple[str, float]]:

@@ -11,7 +11,7 @@ from vectors import data, longest, reference
 
 from pipeline.dense import exact_gpu
 from pipeline.dense.exact import exact_top_k
-from pipeline.dense.exact_gpu import GpuVectors
+from pipeline.dense.exact_gpu import load, room
 from pipeline.dense.rescore import best_k, error_bound, rescore
 from pipeline.errors import InputError
 
@@ -108,8 +108,8 @@ def test_threads_do_not_change_a_byte():
         np.testing.assert_array_equal(other[1], results[0][1])
 
 
-ROOM, NO_ROOM = 1 << 40, 0
-"""Free memory of a GPU."""
+ROOM = 1 << 40
+"""Bytes that a GPU has for vectors."""
 
 
 @settings(max_examples=40, deadline=None)
@@ -117,12 +117,11 @@ ROOM, NO_ROOM = 1 << 40, 0
     seed=st.integers(0, 1000),
     passages=st.integers(1, 900),
     k=st.integers(1, 60),
-    free=st.sampled_from([ROOM, NO_ROOM]),
     halves=st.booleans(),
     grid=st.booleans(),
     share=st.sampled_from([None, 0.0, 0.1, 1.0]),
 )
-def test_a_gpu_finds_the_same_lists_to_the_byte(seed, passages, k, free, halves, grid, share):
+def test_a_gpu_finds_the_same_lists_to_the_byte(seed, passages, k, halves, grid, share):
     """Its products, on the CPU."""
     questions, vectors = data(n=passages, q=12, dimension=5, seed=seed)
     if grid:
@@ -132,9 +131,9 @@ def test_a_gpu_finds_the_same_lists_to_the_byte(seed, passages, k, free, halves,
     with pytest.MonkeyPatch.context() as patch:
         for name, numbers in {"SCORES": 12 * 90, "NUMBERS": 5 * 80, "LOADED": 5 * 70, "RESCORED": 5 * 60 * 4}.items():
             patch.setattr(exact_gpu, name, numbers)
-        on_gpu = GpuVectors(stored, "cpu", free)
+        on_gpu = load(stored, "cpu", ROOM)
         lists = exact_top_k(questions, stored, k, longest(stored), rows_A, on_gpu=on_gpu)
-    assert on_gpu.is_resident == (free == ROOM)
+    assert on_gpu is not None
     for one, expected in zip(lists, exact_top_k(questions, stored, k, longest(stored), rows_A), strict=True):
         np.testing.assert_array_equal(one, expected)
 
@@ -142,21 +141,33 @@ def test_a_gpu_finds_the_same_lists_to_the_byte(seed, passages, k, free, halves,
 def test_a_gpu_searches_one_question_in_blocks_too():
     """A float32 copy of all vectors would not fit too."""
     _, vectors = data(n=300, dimension=8)
-    on_gpu = GpuVectors(vectors, "cpu", ROOM)
+    on_gpu = load(vectors, "cpu", ROOM)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact_gpu, "NUMBERS", 8 * 100)
         assert [len(block) for _, block in on_gpu._blocks(1, None)] == [100, 100, 100]
         assert [len(block) for _, block in on_gpu._blocks(1, np.arange(0, 300, 2))] == [100, 50]
 
 
-def test_float32_vectors_that_were_float16_stay_float16_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(exact_gpu, "SEARCHING", 0)
+def test_float32_vectors_that_were_float16_stay_float16_on_a_gpu():
     _, halves = data(n=300, dimension=8)
     vectors = halves * np.float32(1.0001)
     sizes = {"float16": 2 * halves.size, "float32": 4 * halves.size}
     for stored, name in ((halves, "float16"), (vectors, "float32")):
-        assert GpuVectors(stored, "cpu", 2 * sizes["float32"])._resident_ND.dtype == getattr(torch, name)
-        assert GpuVectors(stored, "cpu", 2 * sizes["float16"]).is_resident == (name == "float16")
+        assert load(stored, "cpu", sizes["float32"])._resident_ND.dtype == getattr(torch, name)
+        assert (load(stored, "cpu", sizes["float16"]) is None) == (name == "float32")
+    assert load(halves, "cpu", sizes["float16"] - 1) is None
+
+
+def test_only_the_last_block_has_more_digits(monkeypatch):
+    monkeypatch.setattr(exact_gpu, "LOADED", 8 * 100)
+    _, vectors = data(n=301, dimension=8)
+    vectors[-1, -1] *= np.float32(1.0001)
+    assert load(vectors, "cpu", ROOM)._resident_ND.dtype == torch.float32
+
+
+def test_a_search_has_four_gibibytes_besides_the_vectors():
+    assert room(3 << 30) == 0
+    assert room(24 << 30) == 18 << 30
 
 
 def test_sums_near_the_middle_of_two_float32_numbers_are_those_of_the_processor(monkeypatch):
@@ -182,19 +193,18 @@ def test_sums_near_the_middle_of_two_float32_numbers_are_those_of_the_processor(
     monkeypatch.setattr(exact_gpu, "rescore", counted)
     # A bound that covers the difference: as of vectors with more digits.
     monkeypatch.setattr(exact_gpu, "_error", lambda *_: torch.full((8, 1), 1e-7, dtype=torch.float64))
-    on_gpu = GpuVectors(vectors, "cpu", ROOM)
+    on_gpu = load(vectors, "cpu", ROOM)
     for one, other in zip(exact_top_k(questions, vectors, 50, longest(vectors), on_gpu=on_gpu), expected, strict=True):
         np.testing.assert_array_equal(one, other)
     assert 0 < sum(again) < 8 * 70 / 2
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("free", [ROOM, NO_ROOM])
 @pytest.mark.parametrize("k", [100, 3000])
-def test_a_real_gpu_finds_the_same_lists(k, free):
+def test_a_real_gpu_finds_the_same_lists(k):
     torch.set_float32_matmul_precision("high")  # its rounding errors would exceed the bound
     questions, vectors = data(n=50_000, q=300, dimension=128)
-    lists = exact_top_k(questions, vectors, k, longest(vectors), on_gpu=GpuVectors(vectors, "cuda", free))
+    lists = exact_top_k(questions, vectors, k, longest(vectors), on_gpu=load(vectors, "cuda", ROOM))
     assert torch.get_float32_matmul_precision() == "high"
     torch.set_float32_matmul_precision("highest")
     expected = exact_top_k(questions, vectors, k, longest(vectors))

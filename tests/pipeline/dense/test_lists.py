@@ -12,7 +12,8 @@ from indexes import EFFORT, FLAT
 
 from pipeline.dense.encode import EncodeConfig, encode
 from pipeline.dense.index import index
-from pipeline.dense.search import SearchConfig, search, search_lists
+from pipeline.dense.search import SearchConfig, search
+from pipeline.dense.search_lists import search_lists
 from pipeline.runtime import shards
 from pipeline.runtime.work import Job, Machine, Work
 
@@ -94,7 +95,7 @@ def test_parts_searched_elsewhere_give_the_same_run(find, work):
 
 
 def test_recall_is_measured_on_the_first_questions_whatever_the_batch_size(world, indexed, work, monkeypatch):
-    monkeypatch.setattr("pipeline.dense.search.COMPARED", 7)
+    monkeypatch.setattr("pipeline.dense.search_lists.COMPARED", 7)
     monkeypatch.setattr("pipeline.dense.search.SHARD", {"cpu": 5, "cuda": 5})
     graph, done = work("graph"), work("search")
     hnsw = FLAT.model_copy(update={"kind": "hnsw"})

@@ -225,7 +225,8 @@ def scoring(architecture: str) -> Case:
 def search(recorder: Recorder) -> Outcome:
     rng = np.random.default_rng(0)
     questions_QD, passages_BD = (rng.standard_normal((number, 768)).astype(np.float32) for number in (32, 5000))
-    on_gpu = GpuVectors(passages_BD, "cuda", free=0)  # copied block by block: a fake device holds no numbers to compare
+    # Not by `load`, which compares numbers: a fake device holds none.
+    on_gpu = GpuVectors(passages_BD, torch.empty(passages_BD.shape, dtype=torch.float16, device="cuda"))
     with recorder:
         rows_QC, worst_Q = on_gpu._candidates(
             torch.from_numpy(questions_QD).pin_memory().to("cuda", non_blocking=True), 100, None
