@@ -70,6 +70,7 @@ def search_lists(
         on_gpu = load(opened.vectors_ND, device, room)
     if room is not None and on_gpu is None and not opened.is_approximate:
         batches = sharded_search.Batches(spans, range(len(spans)) if numbers is None else numbers, encode, depth)
+        room = max(room, sharded_search.LEAST)
         sharded_search.build_lists(
             Path(folder), batches, opened.vectors_ND, opened.longest, device=device, room=room, progress=progress
         )

@@ -52,6 +52,7 @@ class Batches:
 
     @property
     def questions(self) -> int:
+        """The number of all questions."""
         return shards.row_count(self.spans, range(len(self.spans)))
 
     def file(self, folder: Path, start: int) -> Path:
@@ -69,9 +70,9 @@ def build_lists(
     room: int,
     progress: Progress,
 ) -> None:
-    """Writes the missing lists of `batches` to `folder`, and what they are merged from to its folder PARTIAL.
+    """Writes the missing lists of `batches` to `folder`; until all exist, its folder PARTIAL holds the files of before.
 
-    `longest`: see `exact_top_k`; `room`: bytes that a GPU has for vectors, the same on all ranks.
+    `longest`: see `exact_top_k`; `room`: bytes that each rank's device has for vectors, the same on all ranks.
     """
     slices = slice_spans(vectors_ND, room)
     questions = folder / PARTIAL / "questions"
@@ -86,28 +87,20 @@ def build_lists(
             target, batches.spans, make, device=device, unit=UNIT, progress=report, numbers=batches.numbers
         )
 
-    def merge(start: int, stop: int, merged_questions: shards.Tick) -> np.ndarray:
-        lists = merged([np.load(batches.file(part, start), mmap_mode="r") for part in parts], batches.depth(start))
-        merged_questions(stop - start)
-        return lists
-
-    def merging(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
-        progress((len(parts) * batches.questions + done) // (len(parts) + 1), total, unit, numbers)
-
     build(questions, lambda start, stop, _: batches.encode(start, stop))
     ranks.meet()  # all question vectors exist; and no rank counts a list of this run as one of an earlier run
     for i in turns(len(slices), ranks.rank(), ranks.world()):
-        build(parts[i], _searcher(slices[i], questions, batches, vectors_ND, longest, device, max(room, LEAST), tick))
+        build(parts[i], _searcher(slices[i], questions, batches, vectors_ND, longest, device, room, tick))
     ranks.meet()  # the lists of all slices exist
-    build(folder, merge, merging)
+    build(folder, _merger(parts, batches), _last_share(len(parts), progress))
     ranks.meet()
-    if ranks.rank() == 0 and not shards.missing(folder, batches.spans):  # of a Ray cluster's parts, the last one
+    if ranks.rank() == 0 and not shards.missing(folder, batches.spans):  # of a Ray cluster's parts, only the last one
         shutil.rmtree(folder / PARTIAL, ignore_errors=True)
 
 
 def slice_spans(vectors_ND: np.ndarray, room: int) -> list[Span]:
     """Returns slices of about equally many passages that fit into `room` bytes, as they are stored."""
-    most = max(1, max(room, LEAST) // (vectors_ND.shape[1] * vectors_ND.itemsize))
+    most = max(1, room // (vectors_ND.shape[1] * vectors_ND.itemsize))
     number = -(-len(vectors_ND) // most)
     return shard_spans(len(vectors_ND), -(-len(vectors_ND) // number))
 
@@ -119,19 +112,28 @@ def turns(slices: int, rank: int, world: int) -> list[int]:
 
 
 def _counted(batches: Batches, parts: Sequence[Path], progress: Progress) -> shards.Tick:
-    """Returns a function that counts the questions searched in a slice, of all ranks, and reports them.
+    """Returns a function that counts the questions that all ranks have searched in a slice, and reports them.
 
-    Merging counts as one more slice.
+    A question counts once for each slice and once for merging, and as one when both are done.
     """
     missing = [{*batches.numbers}.intersection(shards.missing(part, batches.spans)) for part in parts]
-    whole = len(parts) * batches.questions
-    earlier = whole - sum(shards.row_count(batches.spans, numbers) for numbers in missing)
-    finished = ranks.counter(f"questions of the slices {parts[0]}")
+    most = len(parts) * batches.questions
+    earlier = most - sum(shards.row_count(batches.spans, numbers) for numbers in missing)
+    searched = ranks.counter(f"questions of the slices {parts[0]}")
 
     def tick(count: int) -> None:
-        progress(min(earlier + finished(count), whole) // (len(parts) + 1), batches.questions, UNIT)
+        progress(min(earlier + searched(count), most) // (len(parts) + 1), batches.questions, UNIT)
 
     return tick
+
+
+def _last_share(parts: int, progress: Progress) -> Progress:
+    """Returns the progress of merging, as a part of the whole (see `_counted`)."""
+
+    def merging(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
+        progress((parts * (total or 0) + done) // (parts + 1), total, unit, numbers)
+
+    return merging
 
 
 def _searcher(
@@ -154,6 +156,17 @@ def _searcher(
         started_at = monotonic()
         rows_QK, scores_QK = exact_top_k(questions_QD, part_ND, batches.depth(start), longest, on_gpu=on_gpu)
         lists = records((rows_QK + first, scores_QK), monotonic() - started_at, 0)
+        tick(stop - start)
+        return lists
+
+    return make
+
+
+def _merger(parts: Sequence[Path], batches: Batches) -> Make:
+    """Returns a function that merges the lists of a batch."""
+
+    def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
+        lists = merged([np.load(batches.file(part, start), mmap_mode="r") for part in parts], batches.depth(start))
         tick(stop - start)
         return lists
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from pipeline.dense import sharded_search
 from pipeline.errors import InputError
 from pipeline.runtime import ranks
 from pipeline.runtime.precision import precision_name
@@ -103,6 +104,38 @@ def steered(*, progress, device, folder):
         rows(item)
     ranks.meet()
     return {"numbers": ranks.sum_over_ranks(torch.from_numpy(numbers)).tolist(), "rows": rows(0)}
+
+
+def search_in_slices(*, progress, device, inputs, folder, spans, depth, room, kill_after):
+    """Searches the vectors of `inputs`; records each copy of a slice. Dies in the search after `kill_after` of them."""
+    load, exact_top_k = sharded_search.load, sharded_search.exact_top_k
+    arrays, searched, copies = np.load(inputs), 0, Path(folder) / "copies"
+    copies.mkdir(exist_ok=True)
+
+    def recorded_load(part_ND, *rest):
+        (copies / f"{len(list(copies.iterdir()))}-{ranks.rank()}-{part_ND[0].tobytes().hex()}").touch()
+        while len({path.name.split("-")[1] for path in copies.iterdir()}) < ranks.world():  # until all ranks search
+            time.sleep(0.01)
+        return load(part_ND, *rest)
+
+    def deadly(*arguments, **named):
+        nonlocal searched
+        if searched == kill_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        searched += 1
+        return exact_top_k(*arguments, **named)
+
+    sharded_search.load, sharded_search.exact_top_k = recorded_load, deadly
+    questions_QD, vectors_ND, longest = arrays["questions"], arrays["vectors"], float(arrays["longest"])
+    spans = [(start, stop) for start, stop in spans]
+    batches = sharded_search.Batches(
+        spans,
+        range(len(spans)),
+        lambda start, stop: questions_QD[start:stop],
+        lambda start: depth[start >= spans[2][0]],
+    )
+    sharded_search.build_lists(Path(folder), batches, vectors_ND, longest, device=device, room=room, progress=progress)
+    return {}
 
 
 def regression(*, progress, device, steps, checkpoints, out, minutes=0.0, bad=(), how=float("nan"), before=None):

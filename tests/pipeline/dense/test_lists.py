@@ -21,6 +21,7 @@ SEARCH = SearchConfig(
     splits=["test", "train"], unjudged_train_questions=False, depth=20, train_depth=10, approximate=EFFORT
 )
 BATCHES = 4 + 5  # of 18 and of 24 questions
+DIMENSION = 16
 
 
 @pytest.fixture
@@ -94,6 +95,43 @@ def test_parts_searched_elsewhere_give_the_same_run(find, work):
     assert same(here, there)
 
 
+@pytest.fixture
+def small_gpu(monkeypatch) -> Callable[[int], None]:
+    """Returns a function that sets how many float32 vectors, of 120, fit into a GPU; the CPU does its work."""
+
+    def set_room(passages: int) -> None:
+        size = 4 * DIMENSION * passages
+        monkeypatch.setattr("pipeline.dense.search_lists.gpu_room", lambda device: size)
+        monkeypatch.setattr("pipeline.dense.sharded_search.LEAST", 1)
+
+    return set_room
+
+
+def test_a_search_in_slices_gives_the_same_run(find, work, small_gpu):
+    whole, sliced = work("whole"), work("sliced")
+    find(whole)
+    small_gpu(50)
+    metrics = find(sliced)
+    assert same(whole, sliced)
+    assert len(lists(sliced)) == BATCHES
+    assert metrics["questions_per_second"] > 0
+    assert sorted(path.suffix for path in (sliced.checkpoints / "lists-5").iterdir()) == [".npy"] * BATCHES
+
+
+def test_a_search_in_slices_is_finished_by_another_number_of_slices(find, work, small_gpu, monkeypatch):
+    whole, cut = work("whole"), work("cut")
+    find(whole)
+    small_gpu(50)
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.dense.sharded_search._merger", lambda *_: lambda *_: int("a kill"))
+        with pytest.raises(ValueError, match="a kill"):
+            find(cut)
+    assert lists(cut) == {}
+    small_gpu(20)
+    find(cut)
+    assert same(whole, cut)
+
+
 def test_recall_is_measured_on_the_first_questions_whatever_the_batch_size(world, indexed, work, monkeypatch):
     monkeypatch.setattr("pipeline.dense.search_lists.COMPARED", 7)
     monkeypatch.setattr("pipeline.dense.search.SHARD", {"cpu": 5, "cuda": 5})
@@ -104,3 +142,17 @@ def test_recall_is_measured_on_the_first_questions_whatever_the_batch_size(world
     recalls = [np.load(path)["recall"] for path in sorted((done.checkpoints / "lists-5").glob("*.npy"))]
     assert [int((~np.isnan(recall[:, 0])).sum()) for recall in recalls] == [5, 2] + [0] * (BATCHES - 2)
     assert metrics["recall"] == np.concatenate([recalls[0], recalls[1][:2]])[:, 0].mean().round(4)
+
+
+@pytest.mark.parametrize("passages", [50, 120])
+def test_an_approximate_index_on_a_gpu_has_the_same_run(world, indexed, work, small_gpu, passages):
+    """Whether or not the vectors that its lists are compared with fit."""
+    graph, here, there = work("graph"), work("here"), work("there")
+    hnsw = FLAT.model_copy(update={"kind": "hnsw"})
+    index(hnsw, world.collection, indexed.parents[1] / "embeddings" / "out", graph)
+    inputs = world.collection, world.tokens, world.checkpoint, graph.out
+    expected = search(SEARCH, ENCODER, *inputs, here)
+    small_gpu(passages)
+    metrics = search(SEARCH, ENCODER, *inputs, there)
+    assert {**metrics, "questions_per_second": 0} == {**expected, "questions_per_second": 0}
+    assert same(here, there)
