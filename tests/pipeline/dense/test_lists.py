@@ -107,10 +107,11 @@ def small_gpu(monkeypatch) -> Callable[[int], None]:
     return set_room
 
 
-def test_a_search_in_slices_gives_the_same_run(find, work, small_gpu):
+def test_a_search_in_slices_gives_the_same_run(find, work, small_gpu, monkeypatch):
     whole, sliced = work("whole"), work("sliced")
     find(whole)
     small_gpu(50)
+    monkeypatch.setattr("pipeline.dense.search_lists.counted_top_k", lambda *_: pytest.fail("all vectors at once"))
     metrics = find(sliced)
     assert same(whole, sliced)
     assert len(lists(sliced)) == BATCHES

@@ -1,5 +1,6 @@
 """Vectors that do not fit into one GPU, on the CPU: the lists of slices, merged, are those of all vectors."""
 
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,16 @@ def room(slices: int, vectors: np.ndarray = VECTORS) -> int:
     return -(-len(vectors) // slices) * vectors.shape[1] * vectors.itemsize
 
 
-def build(folder: Path, slices: int, one: Batches, vectors: np.ndarray = VECTORS, progress: Any = silent) -> None:
-    folder.mkdir(exist_ok=True)
+def build(
+    folder: Path,
+    slices: int,
+    one: Batches,
+    vectors: np.ndarray = VECTORS,
+    progress: Any = silent,
+    device: str = "cpu",
+) -> None:
     size = room(slices, vectors)
-    build_lists(folder, one, vectors, longest(VECTORS), device="cpu", room=size, progress=progress)
+    build_lists(folder, one, vectors, longest(VECTORS), device=device, room=size, progress=progress)
 
 
 def assert_whole(folder: Path) -> None:
@@ -61,13 +68,28 @@ def assert_whole(folder: Path) -> None:
     assert not (folder / PARTIAL).exists()
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("slices", [1, 2, 3, 5])
-def test_lists_of_slices_are_merged_to_the_bytes_of_all_vectors(tmp_path, slices, dtype):
+def test_lists_of_slices_are_merged_to_the_bytes_of_all_vectors(tmp_path, slices, dtype, device):
     vectors = VECTORS.astype(dtype)
     assert len(slice_spans(vectors, room(slices, vectors))) == slices
-    build(tmp_path, slices, batches(), vectors)
+    build(tmp_path, slices, batches(), vectors, device=device)
     assert_whole(tmp_path)
+
+
+def test_a_rank_copies_each_slice_once_and_holds_one_at_a_time(tmp_path, monkeypatch):
+    load, held = sharded_search.load, []
+
+    def counted(*arguments: Any) -> Any:
+        assert [one() for one in held] == [None] * len(held)
+        copied = load(*arguments)
+        held.append(weakref.ref(copied))
+        return copied
+
+    monkeypatch.setattr(sharded_search, "load", counted)
+    build(tmp_path, 3, batches())
+    assert len(held) == 3
 
 
 def test_merging_few_questions_at_a_time_gives_the_same_lists(monkeypatch):
