@@ -31,6 +31,8 @@ PARTIAL = "partial"
 """Folder within that of the lists, for question vectors and the lists of each slice."""
 LEAST = 1 << 29
 """Bytes of a slice where a GPU has less room: many slices would need many files."""
+HALF = 2
+"""Bytes of a float16, which an index of this program has stored. Others are searched by the processor."""
 MERGED = 1024
 """Questions whose lists are merged at a time."""
 
@@ -99,8 +101,8 @@ def build_lists(
 
 
 def slice_spans(vectors_ND: np.ndarray, room: int) -> list[Span]:
-    """Returns slices of about equally many passages that fit into `room` bytes, as they are stored."""
-    most = max(1, room // (vectors_ND.shape[1] * vectors_ND.itemsize))
+    """Returns slices of about equally many passages that fit into `room` bytes as float16."""
+    most = max(1, room // (vectors_ND.shape[1] * HALF))
     number = -(-len(vectors_ND) // most)
     return shard_spans(len(vectors_ND), -(-len(vectors_ND) // number))
 
@@ -114,7 +116,7 @@ def turns(slices: int, rank: int, world: int) -> list[int]:
 def _counted(batches: Batches, parts: Sequence[Path], progress: Progress) -> shards.Tick:
     """Returns a function that counts the questions that all ranks have searched in a slice, and reports them.
 
-    A question counts once for each slice and once for merging, and as one when both are done.
+    Of a question's work each slice is a share, and merging is one more.
     """
     missing = [{*batches.numbers}.intersection(shards.missing(part, batches.spans)) for part in parts]
     most = len(parts) * batches.questions
@@ -146,7 +148,10 @@ def _searcher(
     room: int,
     tick: shards.Tick,
 ) -> Make:
-    """Returns a function that searches a slice for a batch. The first call copies the slice to the device."""
+    """Returns a function that searches a slice for a batch. The first call copies the slice to the device.
+
+    The processor searches a slice that needs float32 and more than `room` bytes for it.
+    """
     first, after = passages
     part_ND = vectors_ND[first:after]
     copied = cache(lambda: load(part_ND, device, room))

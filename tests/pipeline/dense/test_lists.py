@@ -97,10 +97,10 @@ def test_parts_searched_elsewhere_give_the_same_run(find, work):
 
 @pytest.fixture
 def small_gpu(monkeypatch) -> Callable[[int], None]:
-    """Returns a function that sets how many float32 vectors, of 120, fit into a GPU; the CPU does its work."""
+    """Returns a function that sets how many float16 vectors, of 120, fit into a GPU; the CPU does its work."""
 
     def set_room(passages: int) -> None:
-        size = 4 * DIMENSION * passages
+        size = 2 * DIMENSION * passages
         monkeypatch.setattr("pipeline.dense.search_lists.gpu_room", lambda device: size)
         monkeypatch.setattr("pipeline.dense.sharded_search.LEAST", 1)
 

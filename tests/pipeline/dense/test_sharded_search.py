@@ -40,8 +40,8 @@ def batches(numbers: list[int] | None = None, encode: Callable[[int, int], np.nd
     )
 
 
-def room(slices: int, vectors: np.ndarray = VECTORS) -> int:
-    return -(-len(vectors) // slices) * vectors.shape[1] * vectors.itemsize
+def room(slices: int) -> int:
+    return -(-len(VECTORS) // slices) * VECTORS.shape[1] * 2
 
 
 def build(
@@ -52,15 +52,14 @@ def build(
     progress: Any = silent,
     device: str = "cpu",
 ) -> None:
-    size = room(slices, vectors)
-    build_lists(folder, one, vectors, longest(VECTORS), device=device, room=size, progress=progress)
+    build_lists(folder, one, vectors, longest(vectors), device=device, room=room(slices), progress=progress)
 
 
-def assert_whole(folder: Path) -> None:
+def assert_whole(folder: Path, vectors: np.ndarray = VECTORS) -> None:
     """The lists have the bytes of a search in all vectors on the processor, and no other file is left."""
     for number, (start, stop) in enumerate(SPANS):
         lists = np.load(folder / shards.name(number))
-        rows, scores = exact_top_k(QUESTIONS[start:stop], VECTORS, depth(start), longest(VECTORS))
+        rows, scores = exact_top_k(QUESTIONS[start:stop], vectors, depth(start), longest(vectors))
         assert lists["rows"].tobytes() == rows.tobytes()
         assert lists["scores"].tobytes() == scores.tobytes()
         assert np.isnan(lists["recall"]).all()
@@ -73,9 +72,25 @@ def assert_whole(folder: Path) -> None:
 @pytest.mark.parametrize("slices", [1, 2, 3, 5])
 def test_lists_of_slices_are_merged_to_the_bytes_of_all_vectors(tmp_path, slices, dtype, device):
     vectors = VECTORS.astype(dtype)
-    assert len(slice_spans(vectors, room(slices, vectors))) == slices
+    assert len(slice_spans(vectors, room(slices))) == slices
     build(tmp_path, slices, batches(), vectors, device=device)
     assert_whole(tmp_path)
+
+
+def test_slices_with_more_digits_than_float16_are_searched_by_the_processor(tmp_path, monkeypatch):
+    vectors = VECTORS.copy()
+    vectors[150] *= np.float32(1.0001)  # in the second of three slices
+    load, fits = sharded_search.load, []
+
+    def seen(*arguments: Any) -> Any:
+        copied = load(*arguments)
+        fits.append(copied is not None)
+        return copied
+
+    monkeypatch.setattr(sharded_search, "load", seen)
+    build(tmp_path, 3, batches(), vectors)
+    assert fits == [True, False, True]
+    assert_whole(tmp_path, vectors)
 
 
 def test_a_rank_copies_each_slice_once_and_holds_one_at_a_time(tmp_path, monkeypatch):
@@ -108,12 +123,12 @@ def test_merging_few_questions_at_a_time_gives_the_same_lists(monkeypatch):
 
 def test_slices_fit_and_cover_all_passages():
     for passages in (1, 7, 100, 301):
-        vectors = np.zeros((passages, 4), np.float32)
+        vectors = np.zeros((passages, 8), np.float32)
         for size in (1, 16, 100, 999, 5000):
             spans = slice_spans(vectors, size)
             assert [row for start, stop in spans for row in range(start, stop)] == [*range(passages)]
             assert max(stop - start for start, stop in spans) <= max(1, size // 16)
-    assert slice_spans(np.zeros((10, 4), np.float16), 64) == [(0, 5), (5, 10)]  # 8 would fit
+    assert slice_spans(np.zeros((10, 4), np.float32), 64) == [(0, 5), (5, 10)]  # 8 would fit
 
 
 def test_ranks_begin_at_different_slices_and_search_all():
