@@ -14,7 +14,7 @@ from pipeline import paths
 from pipeline.errors import InputError
 from pipeline.modeling.existing_model import ExistingModel, folders, read_whole_model
 from pipeline.modeling.sentence_transformers_files import POOLING
-from pipeline.tokenization.tokenizer import kind, read_tokenizer
+from pipeline.tokenization.tokenizer import joins_words, read_tokenizer
 
 DIGEST = re.compile("[0-9a-f]{6,64}")
 HUB_SNAPSHOT = re.compile("models--(?:.*--)?(?P<name>.+)")
@@ -151,7 +151,7 @@ def _section(path: Path, question: ExistingModel, passage: ExistingModel) -> dic
         "tied": len(folders(path)) == 1,
         "question_tokens": question.question_tokens or min(QUESTION_TOKENS, question.positions),
         "title_tokens": 512,
-        "title_separator": "space" if kind(read_tokenizer(passage.folder)) == "wordpiece" else "sep",
+        "title_separator": "space" if joins_words(read_tokenizer(passage.folder)) else "sep",
         "question_prefix": question.question_prefix,
         "passage_prefix": passage.passage_prefix,
     }

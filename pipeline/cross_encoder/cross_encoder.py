@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 class CrossEncoderConfig(ExamplesConfig):
     checkpoint: Path | None
-    """A finished cross-encoder, used instead of training: a Hugging Face folder of BERT or RoBERTa type with one
+    """A finished cross-encoder, used instead of training: a Hugging Face folder (docs/encoders.md) with one
     label, such as cross-encoder/ms-marco-MiniLM-L6-v2. null: train."""
     loss: Literal["listwise", "pointwise"]
     """`listwise`: softmax over the positive and the negatives of a question (LCE: Gao, Dai and Callan 2021). It

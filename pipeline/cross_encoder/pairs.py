@@ -45,11 +45,11 @@ class PairRows(NamedTuple):
 
 def read_pair_form(folder: Path, lengths: Lengths, specials: Specials) -> PairForm:
     """Returns the form of the pairs that the tokenizer in `folder` builds from (question, title + " " + text)."""
-    from pipeline.tokenization.tokenizer import kind, read_tokenizer
+    from pipeline.tokenization.tokenizer import joins_words, read_tokenizer
 
     tokenizer = read_tokenizer(folder)
     # Byte-level BPE starts a text's first word without a space, so a space token is needed between the two.
-    between = () if kind(tokenizer) == "wordpiece" else tuple(tokenizer.encode(" ", add_special_tokens=False).ids)
+    between = () if joins_words(tokenizer) else tuple(tokenizer.encode(" ", add_special_tokens=False).ids)
     empty = tokenizer.encode("", "").ids  # [CLS] [SEP] [SEP], or <s> </s></s> </s>
     return PairForm(specials, lengths, max(1, len(empty) - 2), between)
 

@@ -12,7 +12,7 @@ from pipeline.runtime.work import Metrics, Work
 class AdoptConfig(Config):
     checkpoint: Path
     """A fine-tuned checkpoint, such as `cocondenser artifacts path stage1` prints, or a Hugging Face or
-    sentence-transformers folder of BERT or RoBERTa type with CLS or mean pooling."""
+    sentence-transformers folder (docs/encoders.md) with CLS or mean pooling."""
     pooling: Literal["cls", "mean"]
     """Used if the folder does not specify its pooling: a transformers folder without sentence-transformers' files."""
     normalise: bool

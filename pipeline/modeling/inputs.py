@@ -47,7 +47,7 @@ def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> F
     differently (byte-level BPE): the ids would not be those of the joined text. Raises it also if a question's prefix
     leaves no room for the question.
     """
-    from pipeline.tokenization.tokenizer import kind, read_tokenizer
+    from pipeline.tokenization.tokenizer import joins_words, kind, read_tokenizer
 
     prefixes = {"question_prefix": encoder.question_prefix, "passage_prefix": encoder.passage_prefix}
     joined = [name for name, text in prefixes.items() if text]
@@ -56,8 +56,8 @@ def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> F
     if joined:
         folder = side(checkpoint, "query")
         tokenizer = read_tokenizer(folder)
-        if kind(tokenizer) != "wordpiece":
-            raise InputError(f"encoder.{joined[0]}: works only with WordPiece, but {folder} has {kind(tokenizer)}")
+        if not joins_words(tokenizer):
+            raise InputError(f"encoder.{joined[0]}: does not work with {kind(tokenizer)}, which {folder} has")
         ids = {name: tuple(tokenizer.encode(text, add_special_tokens=False).ids) for name, text in prefixes.items()}
     check_room("encoder.question_prefix", ids["question_prefix"], "encoder.question_tokens", encoder.question_tokens)
     return Form(

@@ -33,7 +33,7 @@ class SentenceEncoder(Config):
 
 
 class SentenceModelConfig(Config):
-    """Either a local folder or a model of the Hugging Face hub, of BERT or RoBERTa type."""
+    """Either a local folder or a model of the Hugging Face hub (docs/encoders.md)."""
 
     checkpoint: Path | None
     """A checkpoint of the store, or a folder of transformers or sentence-transformers."""

@@ -27,6 +27,8 @@ FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 HUB_FILES = (*FILES, "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "config.json")
 BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 ROBERTA = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+MPNET = {**ROBERTA, "unk": "[UNK]"}
+Kind = Literal["wordpiece", "byte-level bpe", "unigram"]
 BATCH_ROWS = 512
 MOST_UNKNOWN = 0.5
 """Largest share of unknown characters in the collection; a tokenizer that knows fewer is useless."""
@@ -42,7 +44,7 @@ class TokenizerConfig(Config):
     revision: str
     """Branch, tag or commit of `pretrained`. Only a commit pins the content."""
     path: Path | None
-    """A local folder that holds a tokenizer (WordPiece or byte-level BPE), or a WordPiece `vocab.txt`."""
+    """A local folder that holds a tokenizer (WordPiece, byte-level BPE or Unigram), or a WordPiece `vocab.txt`."""
     vocab_size: int = Field(ge=256)
     """Entries of a trained vocabulary, with special tokens. A small collection may give fewer."""
     lowercase: bool
@@ -67,8 +69,8 @@ def missing(config: TokenizerConfig) -> list[str]:
 def tokenizer(config: TokenizerConfig, collection: Path, work: Work) -> Metrics:
     """Writes `tokenizer.json` and `tokenizer_config.json`, which `AutoTokenizer` loads.
 
-    Raises InputError if there is no tokenizer, if it is neither WordPiece nor byte-level BPE with BERT's or RoBERTa's
-    special tokens, and if it does not know most of the collection's characters.
+    Raises InputError if there is no tokenizer, if it has another type (`Kind`) or other special tokens than BERT,
+    RoBERTa or MPNet, and if it does not know most of the collection's characters.
     """
     if config.pretrained is not None:
         source = config.pretrained
@@ -130,21 +132,32 @@ def read_tokenizer_or_vocabulary(path: Path, normal: wordpiece.Normal) -> Tokeni
 def special_tokens(tokenizer: Tokenizer) -> tuple[Specials, dict[str, str]]:
     """Returns the special tokens' ids, and their texts by transformers' names (`cls_token`, ...). Raises InputError."""
     vocabulary = tokenizer.get_vocab()
-    for names in (BERT, ROBERTA):
+    for names in (BERT, MPNET, ROBERTA):
         if vocabulary.keys() >= set(names.values()):
             ids = {role: vocabulary[text] for role, text in names.items()}
             return Specials(len(vocabulary), **ids), {f"{role}_token": text for role, text in names.items()}
     raise InputError(f"tokenizer: has neither {' '.join(BERT.values())} nor {' '.join(ROBERTA.values())}")
 
 
-def kind(tokenizer: Tokenizer) -> Literal["wordpiece", "byte-level bpe"]:
+def kind(tokenizer: Tokenizer) -> Kind:
     """Returns the tokenizer's type, from its own description. Raises InputError for another type."""
     description = json.loads(tokenizer.to_str())
-    if description["model"]["type"] == "WordPiece":
+    model, splitter = description["model"]["type"], json.dumps(description["pre_tokenizer"])
+    if model == "WordPiece":
         return "wordpiece"
-    if description["model"]["type"] == "BPE" and '"ByteLevel"' in json.dumps(description["pre_tokenizer"]):
+    if model == "BPE" and '"ByteLevel"' in splitter:
         return "byte-level bpe"
-    raise InputError(f"tokenizer: {description['model']['type']} is neither WordPiece nor byte-level BPE")
+    if model == "Unigram" and '"Metaspace"' in splitter:
+        return "unigram"
+    raise InputError(f"tokenizer: {model} is neither WordPiece nor byte-level BPE nor Unigram (SentencePiece)")
+
+
+def joins_words(tokenizer: Tokenizer) -> bool:
+    """Whether the ids of two texts in a row are those of the texts with a space between them.
+
+    Byte-level BPE treats the first word of a text differently.
+    """
+    return kind(tokenizer) != "byte-level bpe"
 
 
 def _converted(folder: Path) -> Tokenizer:

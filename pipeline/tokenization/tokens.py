@@ -73,14 +73,14 @@ def word_start_table(tokenizer: Tokenizer) -> np.ndarray:
     """Returns [vocabulary] bool: whether the entry starts a word when it is not the first token of a text.
 
     WordPiece continues a word with `##`; byte-level BPE starts one at a space, written Ġ (Ċ, ĉ, č: line feed, tab,
-    return).
+    return), Unigram at a space, written ▁.
     """
     vocabulary = tokenizer.get_vocab()
     texts = sorted(vocabulary, key=vocabulary.__getitem__)
     if kind(tokenizer) == "wordpiece":
         prefix = json.loads(tokenizer.to_str())["model"]["continuing_subword_prefix"]
         return np.array([not text.startswith(prefix) for text in texts])
-    return np.array([text.startswith(("Ġ", "Ċ", "ĉ", "č")) for text in texts])
+    return np.array([text.startswith(("Ġ", "Ċ", "ĉ", "č", "▁")) for text in texts])
 
 
 class RaggedWriter:

@@ -229,7 +229,7 @@ def test_prefixes_that_do_not_fit_are_reported_before_pre_training(tmp_path: Pat
         check(f"encoder.passage_prefix={long}", "encode.passage_tokens=42")
     make_roberta(tmp_path / "roberta", ["some text"])
     refs["tokenizer"] = replace(collection(), path=tmp_path / "roberta" / "source")
-    with pytest.raises(InputError, match=r"encoder\.passage_prefix: works only with WordPiece"):
+    with pytest.raises(InputError, match=r"encoder\.passage_prefix: does not work with byte-level bpe"):
         check("encoder.passage_prefix=passage: ")
 
 

@@ -20,7 +20,16 @@ from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.runtime.work import Work
 from pipeline.tokenization import wordpiece
-from pipeline.tokenization.tokenizer import TokenizerConfig, kind, missing, read_tokenizer, special_tokens, tokenizer
+from pipeline.tokenization.tokenizer import (
+    TokenizerConfig,
+    joins_words,
+    kind,
+    missing,
+    read_tokenizer,
+    special_tokens,
+    tokenizer,
+)
+from pipeline.tokenization.tokens import word_start_table
 
 MACHINE = make_machine()
 DATA = Path(__file__).parents[4] / "shared" / "data"
@@ -191,6 +200,44 @@ def roberta_folder(folder: Path, texts: list[str]) -> Path:
     return folder
 
 
+def test_unigram_from_a_folder(tmp_path, collection):
+    """As XLM-RoBERTa has it: SentencePiece's words begin with a sign for the space before them."""
+    unigram = Tokenizer(models.Unigram())
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = trainers.UnigramTrainer(vocab_size=400, special_tokens=names, unk_token="<unk>", show_progress=False)
+    unigram.train_from_iterator(docstrings(), trainer)
+    unigram.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    (tmp_path / "xlmr").mkdir()
+    unigram.save(str(tmp_path / "xlmr" / "tokenizer.json"))
+    out = run(tmp_path, collection, path=tmp_path / "xlmr")
+    direct, by_transformers = read_tokenizer(out), AutoTokenizer.from_pretrained(out)
+    assert (kind(direct), joins_words(direct)) == ("unigram", True)
+    text = "Return the length of the list."
+    assert direct.encode(text).ids == by_transformers(text).input_ids
+    first, second = (
+        direct.encode(part, add_special_tokens=False).ids for part in ("Return the length", "of the list.")
+    )
+    assert first + second == direct.encode(text, add_special_tokens=False).ids
+    starts = word_start_table(direct)[direct.encode(text, add_special_tokens=False).ids]
+    assert starts.sum() == len(text.split())
+
+
+def test_mpnets_special_tokens(tmp_path, collection):
+    """Those of RoBERTa, but for BERT's [UNK]; the vocabulary also has RoBERTa's <unk>."""
+    names = ["<s>", "<pad>", "</s>", "<unk>", "[UNK]", "<mask>"]
+    letters = sorted({letter for text in docstrings() for letter in text.lower() if not letter.isspace()})
+    entries = [*names, *letters, *(f"##{letter}" for letter in letters)]
+    wordpiece = Tokenizer(models.WordPiece({entry: i for i, entry in enumerate(entries)}, unk_token="[UNK]"))
+    wordpiece.normalizer = normalizers.BertNormalizer()
+    wordpiece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    (tmp_path / "mpnet").mkdir()
+    wordpiece.save(str(tmp_path / "mpnet" / "tokenizer.json"))
+    specials, texts = special_tokens(read_tokenizer(tmp_path / "mpnet"))
+    assert (specials.cls, specials.pad, specials.sep, specials.unk, specials.mask) == (0, 1, 2, 4, 5)
+    assert texts["unk_token"] == "[UNK]"
+
+
 def test_byte_level_bpe_from_a_folder(tmp_path, collection):
     source = roberta_folder(tmp_path / "roberta", docstrings())
     out = run(tmp_path, collection, path=source)
@@ -230,10 +277,10 @@ def test_a_folder_with_an_incomplete_vocab_file_is_refused(tmp_path, collection)
 
 
 def test_other_kinds_are_refused(tmp_path, collection):
-    source = tmp_path / "unigram"
+    source = tmp_path / "words"
     source.mkdir()
-    Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0)], 0)).save(str(source / "tokenizer.json"))
-    with pytest.raises(InputError, match="Unigram is neither WordPiece nor byte-level BPE"):
+    Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, "<unk>")).save(str(source / "tokenizer.json"))
+    with pytest.raises(InputError, match="WordLevel is neither WordPiece nor byte-level BPE nor Unigram"):
         run(tmp_path, collection, path=source)
     bare = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
     bare.save(str(source / "tokenizer.json"))
