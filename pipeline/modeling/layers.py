@@ -186,20 +186,19 @@ def embeddings(parts: Embeddings, ids_R: Tensor, position_R: Tensor, type_R: Ten
     `position_R`: from 0. `type_R` None: type 0.
     """
     norm, dropout, dtype = parts.norm, parts.dropout, autocast_type(ids_R.device.type)
-    # The order of the tables is that in which they are summed: another one changes last digits.
-    lookups: list[tuple[Tensor, nn.Embedding]] = []
-    if parts.types is not None:
-        lookups.append((torch.zeros_like(ids_R) if type_R is None else type_R, parts.types))
-    lookups.append((position_R + parts.first_position if parts.first_position else position_R, parts.positions))
+    if parts.types is not None and type_R is None:
+        type_R = torch.zeros_like(ids_R)
+    tables = (parts.words, parts.types, parts.positions)
     embedded_RD: Tensor = _embeddings(
         ids_R,
-        parts.words.weight,
-        parts.words.padding_idx,
-        [(row_R, table.weight, table.padding_idx) for row_R, table in lookups],
+        type_R if parts.types is not None else None,
+        position_R + parts.first_position if parts.first_position else position_R,
+        *(None if table is None else table.weight for table in tables),
         None if dtype is None else dropout_mask(dropout, norm.weight.expand(len(ids_R), -1)),
         dropout.p,
         norm.weight,
         norm.bias,
+        tuple(None if table is None else table.padding_idx for table in tables),
         norm.eps,
         dtype or torch.float32,
     )
@@ -209,19 +208,23 @@ def embeddings(parts: Embeddings, ids_R: Tensor, position_R: Tensor, type_R: Ten
 @fused
 def _embeddings(
     ids_R: Tensor,
+    type_R: Tensor | None,
+    row_R: Tensor,
     word_VD: Tensor,
-    padding: int | None,
-    lookups: list[tuple[Tensor, Tensor, int | None]],
+    type_KD: Tensor | None,
+    position_LD: Tensor,
     mask_RD: Tensor | None,
     probability: float,
     weight_D: Tensor,
     bias_D: Tensor,
+    padding: tuple[int | None, ...],
     epsilon: float,
     dtype: torch.dtype,
 ) -> Tensor:
-    """`lookups`: rows of further tables, and each table's own padding row."""
-    summed_RD = F.embedding(ids_R, word_VD, padding)
-    for row_R, table_KD, index in lookups:
-        summed_RD = summed_RD + F.embedding(row_R, table_KD, index)
+    """`row_R`: rows of the table of positions. `padding`: each table's padding row."""
+    summed_RD = F.embedding(ids_R, word_VD, padding[0])
+    if type_R is not None and type_KD is not None:
+        summed_RD = summed_RD + F.embedding(type_R, type_KD, padding[1])
+    summed_RD = summed_RD + F.embedding(row_R, position_LD, padding[2])
     normed_RD = F.layer_norm(summed_RD, weight_D.shape, weight_D, bias_D, epsilon)
     return _dropped(normed_RD, mask_RD, probability).to(dtype)

@@ -136,7 +136,6 @@ def attend(
         return _by_kernel(query_RD, key_TD, value_TD, queries, keys, heads, dropout)
     if query_RD.device.type == "cpu" and query_RD.dtype != torch.float32:
         return _in_float32(query_RD, key_TD, value_TD, queries, keys, heads, dropout, masks, added)
-    queries = padded(queries)
     query_PD = query_RD if queries.pad_P is None else query_RD[queries.pad_P]
     if keys.pad_P is not None:
         key_TD, value_TD = key_TD[keys.pad_P], value_TD[keys.pad_P]
@@ -164,22 +163,21 @@ def _mask(seen: Tensor | None, added: Tensor | None, dtype: torch.dtype) -> Tens
     return (added if seen is None else added.masked_fill(~seen, -torch.inf)).to(dtype)
 
 
-def padded(rows: Rows) -> Rows:
-    """Returns the rows with the padding that attention in groups needs; `packed_rows` leaves it out for a kernel."""
-    if rows.pad_P is not None or rows.size == sum(sequences * width for sequences, width in rows.groups):
-        return rows
-    width_B = np.repeat(*np.array(rows.groups)[:, ::-1].T)
-    device = rows.edges.device.type
-    begin_B, width = (to_device(x, device) for x in (width_B.cumsum() - width_B, width_B))
-    edges = rows.edges.long()
-    count_B = edges[1:] - edges[:-1]
-    sequence_P = torch.repeat_interleave(width, output_size=int(width_B.sum()))
-    column_P = torch.arange(len(sequence_P), device=device) - begin_B[sequence_P]
-    last_P = (count_B - 1).clamp(min=0)[sequence_P]
-    pad_P = (edges[sequence_P] + torch.minimum(column_P, last_P)).clamp(max=rows.size - 1)
-    sequence_R = torch.repeat_interleave(count_B, output_size=rows.size)
-    real_R = torch.arange(rows.size, device=device) + (begin_B - edges[:-1])[sequence_R]
-    return rows._replace(pad_P=pad_P, real_R=real_R)
+def one_group(rows: Rows) -> Rows:
+    """Returns the rows with each sequence padded to the longest: one call of attention, whose masks must hide padding.
+
+    It is computed on the device, which need not wait for the host.
+    """
+    sequences, width = len(rows.edges) - 1, rows.longest
+    edges, device = rows.edges.long(), rows.edges.device
+    place_P = torch.arange(sequences * width, device=device)
+    sequence_P = place_P // width
+    last_P = (edges[1:] - edges[:-1] - 1).clamp(min=0)[sequence_P]
+    pad_P = (edges[sequence_P] + torch.minimum(place_P % width, last_P)).clamp(max=rows.size - 1)
+    row_R = torch.arange(rows.size, device=device)
+    sequence_R = torch.searchsorted(edges[1:], row_R, right=True)
+    real_R = sequence_R * width + row_R - edges[sequence_R]
+    return rows._replace(groups=((sequences, width),), pad_P=pad_P, real_R=real_R)
 
 
 def row_positions(wanted: Rows, every: Rows) -> list[Tensor]:
@@ -187,8 +185,6 @@ def row_positions(wanted: Rows, every: Rows) -> list[Tensor]:
     device = every.edges.device
     if wanted.at_R is None:
         return [torch.arange(width, device=device)[None] for _, width in wanted.groups]
-    wanted = padded(wanted)
-    assert wanted.at_R is not None
     at_P = wanted.at_R if wanted.pad_P is None else wanted.at_R[wanted.pad_P]
     of_groups = at_P.split([sequences * width for sequences, width in wanted.groups])
     begins = every.edges[:-1].split([sequences for sequences, _ in wanted.groups])

@@ -92,7 +92,12 @@ FORMULAS = {
     "fusion": ("evaluate/fusion.py", "mean_Q / spread_Q", "mean_Q * spread_Q", {"evaluate"}),
     "lists of an index": ("dense/index.py", "BLOCK = 16384", "BLOCK = 8192", {"index"}),
     "exact search": ("dense/rescore.py", "np.float64", "np.float32", {"index", "search"}),
-    "order of sums over ranks": ("runtime/ranks.py", "dist.all_reduce(x)", "dist.all_reduce(-x)", None),
+    "order of sums over ranks": (
+        "runtime/ranks.py",
+        "dist.all_reduce(x, async_op=True)",
+        "dist.all_reduce(-x, async_op=True)",
+        None,
+    ),
 }
 """Formula: (file, code, other code, the stages that compute with it)."""
 

@@ -4,6 +4,7 @@ Shapes: n sequences, W query rows and L keys of each, H heads.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 
 from pipeline.modeling.architectures.post_norm import Layer, PostNorm, Prediction
 from pipeline.modeling.layers import Embeddings, Residual
+from pipeline.modeling.packing import Rows, attend, has_kernel, one_group
 
 FARTHEST = 128
 """Distances from here on share a bias in each direction."""
@@ -42,6 +44,22 @@ class MPNet(PostNorm):
 
     def prediction(self, lm: Any) -> Prediction:
         return Prediction(lm.lm_head.dense, F.gelu, lm.lm_head.layer_norm)
+
+    def attend(
+        self,
+        model: Any,
+        query_key_value: tuple[Tensor, Tensor, Tensor],
+        wanted: Rows,
+        every: Rows,
+        heads: int,
+        dropout: float,
+        masks: Sequence[Tensor] | None,
+    ) -> Tensor:
+        if masks is None and has_kernel(every.edges.device.type):  # the kernel has no bias; few long calls are faster
+            length_n = every.edges[1:] - every.edges[:-1]
+            masks = [(torch.arange(every.longest, device=length_n.device) < length_n[:, None])[:, None, None]]
+            wanted, every = one_group(wanted), one_group(every)
+        return attend(*query_key_value, wanted, every, heads, dropout, masks, self.score_biases(model, wanted, every))
 
     def score_bias(self, model: Any, position_nW: Tensor, length: int) -> Tensor:
         table = model.base_model.encoder.relative_attention_bias

@@ -171,11 +171,24 @@ class PostNorm:
             query_RD, projected_RD = linears((own.query,), query_RD)
         dropout = own.dropout.p if own.dropout.training else 0.0
         key_TD, value_TD = keys_and_values
-        added = self.score_biases(model, wanted, every)
-        context_RD = attend(projected_RD, key_TD, value_TD, wanted, every, own.heads, dropout, masks, added)
+        query_key_value = (projected_RD, key_TD, value_TD)
+        context_RD = self.attend(model, query_key_value, wanted, every, own.heads, dropout, masks)
         attended_RD = linear_and_norm(own.attended, context_RD, query_RD)
         attended_RD, inner_RI = linear_and_activation(own.inner, own.activation, attended_RD)
         return linear_and_norm(own.output, inner_RI, attended_RD, float32)
+
+    def attend(
+        self,
+        model: Any,
+        query_key_value: tuple[Tensor, Tensor, Tensor],
+        wanted: Rows,
+        every: Rows,
+        heads: int,
+        dropout: float,
+        masks: Sequence[Tensor] | None,
+    ) -> Tensor:
+        """Returns the attention of the rows `wanted`, [R, D]."""
+        return attend(*query_key_value, wanted, every, heads, dropout, masks)
 
     def predicted(self, lm: Any, states_RD: Tensor) -> Tensor:
         """Returns what the vocabulary's matrix is multiplied with, of the states' rows."""

@@ -31,7 +31,7 @@ from pipeline.modeling.checkpoint import (
 )
 from pipeline.modeling.inputs import pack
 from pipeline.modeling.model_config import TYPES
-from pipeline.modeling.packing import packed_rows, padded
+from pipeline.modeling.packing import attend, one_group, packed_rows
 from pipeline.modeling.sentence_transformers_files import Vector
 from pipeline.modeling.transformer import backbone, prediction_losses
 from pipeline.tokenization.tokenizer import read_tokenizer
@@ -148,6 +148,15 @@ def test_entropy_of_attention(name: str) -> None:
             np.testing.assert_allclose(entropy_LH, torch.special.entr(weight_LHn).sum(-1), atol=2e-5)
 
 
+def test_mpnet_on_a_gpu_computes_all_sequences_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = updates.language_model("mpnet", SHAPE, 0.0, 0)
+    (chunk,) = updates.pretraining_batch(module, make_machine(token_budget=10_000), "cpu", 6, 40).chunks
+    expected = backbone(module["lm"], chunk, 1, lambda *_: None)
+    monkeypatch.setattr("pipeline.modeling.architectures.mpnet.has_kernel", lambda device: True)
+    for name, states in backbone(module["lm"], chunk, 1, lambda *_: None)._asdict().items():
+        torch.testing.assert_close(states, getattr(expected, name), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("objective", ["condenser", "cocondenser", "retromae", "mlm"])
 def test_pre_training_with_dropout_does_not_depend_on_the_gradient_cache(name: str, objective: str) -> None:
     """The second pass of the cache drops the same numbers; both give gradients to every parameter of the head."""
@@ -213,16 +222,15 @@ def test_sentence_transformers_and_onnx_give_the_same_vectors(name: str, tokeniz
     assert checked(tmp_path / "model.onnx", ids, ours) < 1e-5
 
 
-def test_padding_is_that_of_the_host() -> None:
-    """A GPU's packing has no padding, because its kernel needs none; a bias of the scores does."""
+def test_attention_in_one_group_is_that_in_groups_of_equal_length() -> None:
+    """A GPU has one call for all sequences where its kernel cannot be used."""
     length_B, count_B = np.array([3, 7, 7, 7, 9]), np.array([0, 2, 0, 3, 1])
-    at_R = np.array([4, 6, 19, 21, 22, 30])
-    host = packed_rows(length_B, count_B, at_R, "cpu")
-    device = padded(host._replace(pad_P=None, real_R=None))
-    assert host.pad_P is not None
-    assert host.real_R is not None
-    assert device.pad_P is not None
-    assert torch.equal(device.pad_P, host.pad_P)
-    assert torch.equal(device.real_R, host.real_R)
+    wanted = packed_rows(length_B, count_B, np.array([4, 6, 19, 21, 22, 30]), "cpu")
     every = packed_rows(length_B, length_B, None, "cpu")
-    assert padded(every) is every
+    query_RD, key_TD, value_TD = (torch.randn(rows, 8) for rows in (6, 33, 33))
+    seen = (torch.arange(9) < torch.from_numpy(length_B)[:, None])[:, None, None]
+    for rows, queries_RD in ((wanted, query_RD), (every, key_TD)):
+        expected = attend(queries_RD, key_TD, value_TD, rows, every, 2, 0.0)
+        bare = [one._replace(pad_P=None, real_R=None) for one in (rows, every)]  # as on a GPU
+        both = [one_group(one) for one in bare]
+        torch.testing.assert_close(attend(queries_RD, key_TD, value_TD, *both, 2, 0.0, [seen]), expected)

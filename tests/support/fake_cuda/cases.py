@@ -45,6 +45,8 @@ BUDGET = 3000
 ONE_CHUNK = 100_000
 ONE_LAYER = {**updates.SMALL, "num_hidden_layers": 1}
 ARCHITECTURES = ("bert", "roberta")
+OTHERS = ("electra", "distilbert", "mpnet")
+"""XLM-RoBERTa and CamemBERT run RoBERTa's code."""
 ALL, FEW = 12, 3
 """Layers of a model."""
 
@@ -166,12 +168,15 @@ def cross_encoding(architecture: str, loss: str, layers: int = FEW, **settings: 
 
 def watch_head(recorder: Recorder, model: Any) -> None:
     """Watches the two products of a cross-encoder after its last layer."""
-    if model.config.model_type == "bert":
-        recorder.watch("pooler", model.bert.pooler.dense.weight)
-        recorder.watch("classifier", model.classifier.weight)
-    else:
-        recorder.watch("pooler", model.classifier.dense.weight)
-        recorder.watch("classifier", model.classifier.out_proj.weight)
+    match model.config.model_type:
+        case "bert":
+            pooler, classifier = model.bert.pooler.dense, model.classifier
+        case "distilbert":
+            pooler, classifier = model.pre_classifier, model.classifier
+        case _:
+            pooler, classifier = model.classifier.dense, model.classifier.out_proj
+    recorder.watch("pooler", pooler.weight)
+    recorder.watch("classifier", classifier.weight)
 
 
 def sentences(architecture: str, kind: str) -> Case:
@@ -385,6 +390,13 @@ def all_cases() -> dict[str, Case]:
         cases[f"encoding cls {architecture}"] = encoding(architecture, "cls", layers=layers)
         cases[f"scoring {architecture}"] = scoring(architecture)
         cases[f"attention {architecture}"] = attention(architecture)
+    for architecture in OTHERS:
+        cases[f"pretraining cocondenser cache {architecture}"] = pretraining(
+            architecture, "cocondenser", graphs="always"
+        )
+        cases[f"pretraining retromae {architecture}"] = pretraining(architecture, "retromae", sequences=24)
+        cases[f"encoding cls {architecture}"] = encoding(architecture, "cls")
+        cases[f"scoring {architecture}"] = scoring(architecture)
     # From here on the code does not depend on the architecture.
     for graphs, name in (("never", "graphs"), ("always", "cache")):
         case = pretraining("bert", "cocondenser", dropout=0.0, graphs=graphs)
