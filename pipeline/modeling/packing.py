@@ -80,27 +80,6 @@ def packed_rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | No
     )
 
 
-def in_classes(every: Rows, length_B: np.ndarray, multiple: int, device: str) -> Rows:
-    """Returns all tokens in fewer groups: sequences of `length_B` tokens, padded to the next `multiple`.
-
-    Attention with masks takes a call for each group: few long calls are faster on a GPU. Masks must hide padded keys.
-    """
-    width_B = -(-length_B // multiple) * multiple
-    widths, sequences = np.unique(width_B, return_counts=True)
-    begin_B, padded_B = length_B.cumsum() - length_B, width_B.cumsum() - width_B
-    column_P = np.arange(width_B.sum()) - padded_B.repeat(width_B)
-    pad_P = begin_B.repeat(width_B) + np.minimum(column_P, (length_B - 1).repeat(width_B))
-    real_R = np.arange(length_B.sum()) + (padded_B - begin_B).repeat(length_B)
-    groups = tuple(zip(sequences.tolist(), widths.tolist(), strict=True))
-    return every._replace(groups=groups, pad_P=to_device(pad_P, device), real_R=to_device(real_R, device))
-
-
-def lengths(every: Rows) -> np.ndarray:
-    """Returns the tokens of each sequence, [B], from the groups of `packed_rows`."""
-    sequences_G, length_G = np.array(every.groups).T
-    return length_G.repeat(sequences_G)
-
-
 def to_device(array: np.ndarray, device: str) -> Tensor:
     """Copies the array to an int64 tensor; on CUDA the host does not wait for the copy."""
     return upload(array.astype(np.int64, copy=False), device)

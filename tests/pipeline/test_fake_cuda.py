@@ -46,8 +46,7 @@ KERNELS = {
     "cross-encoder listwise": 482,
     "encoding cls": 139,
 }
-"""First words of a case -> kernels of a chunk. In an update: forward, backward and the loss. RetroMAE's decoder needs
-some more for every 16 lengths."""
+"""First words of a case -> kernels of a chunk. In an update: forward, backward and the loss."""
 UPLOADS = {"pretraining condenser bert": 19, "finetuning contrastive bert": 14, "encoding cls bert": 10}
 """Case -> copies from the host to the device: those of two chunks, and those of the update."""
 KEPT = {"graph of pretraining bert": 300_400, "graph of finetuning bert": 296_700}

@@ -9,15 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.modeling.architectures.registry import architecture
-from pipeline.modeling.packing import Batch, Chunk, in_classes, lengths, to_device
+from pipeline.modeling.packing import Batch, Chunk, one_group
 from pipeline.modeling.transformer import HEAD, LanguageModel, Seed, States, prediction_losses
 from pipeline.pretrain.objectives import Objective
 from pipeline.training import flops
 
 SEEN = 0.5
 """Share of the other tokens that a row of the decoder may see (section 3.3)."""
-CLASS = 16
-"""On a GPU, sequences whose lengths have the same next multiple of it share a call of attention."""
 
 
 def losses(
@@ -49,11 +47,10 @@ def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk:
     context_TD = own.embed(lm, true_T, chunk.position_T)
     context_TD = context_TD.index_copy(0, chunk.cls.at_R, cls_BD.to(context_TD.dtype))
     query_TD = own.positions(lm, chunk.position_T) + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
-    every, device = chunk.every, true_T.device
-    length_B = lengths(every)
-    if device.type != "cpu":
-        every = in_classes(every, length_B, CLASS, device.type)
-    of_groups = to_device(length_B, device.type).split([sequences for sequences, _ in every.groups])
+    # Few long calls of attention are faster on a GPU.
+    every = chunk.every if true_T.device.type == "cpu" else one_group(chunk.every)
+    length_B = (every.edges[1:] - every.edges[:-1]).long()
+    of_groups = length_B.split([sequences for sequences, _ in every.groups])
     masks = [visible(length_n, width) for length_n, (_, width) in zip(of_groups, every.groups, strict=True)]
     _, *key_value = own.keys_values(layer, context_TD)
     return own.rest_of_layer(lm, layer, query_TD, key_value, every, every, masks)

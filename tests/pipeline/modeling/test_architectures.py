@@ -31,7 +31,6 @@ from pipeline.modeling.checkpoint import (
 )
 from pipeline.modeling.inputs import pack
 from pipeline.modeling.model_config import TYPES
-from pipeline.modeling.packing import attend, one_group, packed_rows
 from pipeline.modeling.sentence_transformers_files import Vector
 from pipeline.modeling.transformer import backbone, prediction_losses
 from pipeline.tokenization.tokenizer import read_tokenizer
@@ -220,17 +219,3 @@ def test_sentence_transformers_and_onnx_give_the_same_vectors(name: str, tokeniz
     assert frozen.tobytes() == ours.tobytes()
     write_graph(encoder, tmp_path / "model.onnx")
     assert checked(tmp_path / "model.onnx", ids, ours) < 1e-5
-
-
-def test_attention_in_one_group_is_that_in_groups_of_equal_length() -> None:
-    """A GPU has one call for all sequences where its kernel cannot be used."""
-    length_B, count_B = np.array([3, 7, 7, 7, 9]), np.array([0, 2, 0, 3, 1])
-    wanted = packed_rows(length_B, count_B, np.array([4, 6, 19, 21, 22, 30]), "cpu")
-    every = packed_rows(length_B, length_B, None, "cpu")
-    query_RD, key_TD, value_TD = (torch.randn(rows, 8) for rows in (6, 33, 33))
-    seen = (torch.arange(9) < torch.from_numpy(length_B)[:, None])[:, None, None]
-    for rows, queries_RD in ((wanted, query_RD), (every, key_TD)):
-        expected = attend(queries_RD, key_TD, value_TD, rows, every, 2, 0.0)
-        bare = [one._replace(pad_P=None, real_R=None) for one in (rows, every)]  # as on a GPU
-        both = [one_group(one) for one in bare]
-        torch.testing.assert_close(attend(queries_RD, key_TD, value_TD, *both, 2, 0.0, [seen]), expected)

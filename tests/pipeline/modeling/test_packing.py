@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from torch.nn.attention import varlen
 
 from pipeline.modeling import packing
-from pipeline.modeling.packing import attend, has_kernel, in_classes, lengths, packed_rows, to_device, upload
+from pipeline.modeling.packing import attend, has_kernel, one_group, packed_rows, to_device, upload
 
 LENGTHS = np.array([3, 5, 5, 5, 9])
 
@@ -76,26 +76,21 @@ def test_arrays_are_copied_to_the_device(device):
     assert every.edges.device.type == device
 
 
-def test_groups_of_similar_lengths_give_the_same_attention():
+def test_attention_in_one_group_is_that_in_groups_of_equal_length():
+    """A GPU has one call for all sequences where its kernel cannot be used."""
     every = packed_rows(LENGTHS, LENGTHS, None, "cpu")
-    classes = in_classes(every, lengths(every), 8, "cpu")
-    assert len(classes.groups) < len(every.groups)
-    assert [width % 8 for _, width in classes.groups] == [0] * len(classes.groups)
-    query_TD, key_TD, value_TD = torch.randn(3, 27, 8).requires_grad_().unbind()
-    expected_TD = attend(query_TD, key_TD, value_TD, every, every, 2, 0.0)
-    of_groups = torch.from_numpy(lengths(every)).split([n for n, _ in classes.groups])
-    masks = [
-        (torch.arange(width) < length_n[:, None])[:, None, None]
-        for length_n, (_, width) in zip(of_groups, classes.groups, strict=True)
-    ]
-    ours_TD = attend(query_TD, key_TD, value_TD, classes, classes, 2, 0.0, masks)
-    torch.testing.assert_close(ours_TD, expected_TD)
-    upstream = torch.randn_like(ours_TD)
-    inputs = (query_TD, key_TD, value_TD)
-    for one, other in zip(
-        torch.autograd.grad(ours_TD, inputs, upstream), torch.autograd.grad(expected_TD, inputs, upstream), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    wanted = packed_rows(LENGTHS, np.array([0, 2, 0, 3, 1]), np.array([4, 5, 14, 16, 17, 20]), "cpu")
+    key_TD, value_TD, query_TD = torch.randn(3, 27, 8).requires_grad_().unbind()
+    seen = (torch.arange(every.longest) < torch.from_numpy(LENGTHS)[:, None])[:, None, None]
+    for rows, query_RD in ((every, query_TD), (wanted, query_TD[wanted.at_R])):
+        expected_RD = attend(query_RD, key_TD, value_TD, rows, every, 2, 0.0)
+        bare = [one._replace(pad_P=None, real_R=None) for one in (rows, every)]  # as on a GPU
+        ours_RD = attend(query_RD, key_TD, value_TD, *map(one_group, bare), 2, 0.0, [seen])
+        torch.testing.assert_close(ours_RD, expected_RD)
+        upstream, inputs = torch.randn_like(ours_RD), (query_RD, key_TD, value_TD)
+        results = [torch.autograd.grad(x, inputs, upstream, retain_graph=True) for x in (ours_RD, expected_RD)]
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other)
 
 
 def test_padding_counts_the_unused_results_of_attention():
