@@ -38,7 +38,7 @@ ALLOWED = {
 KERNELS = {
     "pretraining condenser": 633,
     "pretraining mlm": 506,
-    "pretraining retromae": 892,
+    "pretraining retromae": 740,
     "pretraining cocondenser graphs": 604,
     "pretraining cocondenser cache": 729,
     "finetuning contrastive": 474,
