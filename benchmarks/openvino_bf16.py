@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from benchmarks.encode import TEXTS, encode_texts, seen, texts
 from benchmarks.paired import Step
 from benchmarks.steps import LIMIT
-from pipeline.modeling.biencoder import load_encoders
+from pipeline.modeling.biencoder import as_projection, load_encoders
 from pipeline.modeling.sentence_transformers_files import read_vector
 from pipeline.tokenization.tokenizer import read_tokenizer
 
@@ -45,7 +45,8 @@ class _Pooled(nn.Module):
         super().__init__()
         vector = read_vector(folder)
         self.model = AutoModel.from_pretrained(folder).eval()
-        self.pooling, self.normalise, self.projection_ED = vector.pooling, vector.normalise, vector.projection_ED
+        self.pooling, self.normalise = vector.pooling, vector.normalise
+        self.projection = as_projection(vector.projection)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         hidden_BTD = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
@@ -54,7 +55,7 @@ class _Pooled(nn.Module):
         else:
             real_BT1 = attention_mask.unsqueeze(-1).to(hidden_BTD.dtype)
             pooled_BD = (hidden_BTD * real_BT1).sum(1) / real_BT1.sum(1)
-        vector_BE = pooled_BD if self.projection_ED is None else pooled_BD @ self.projection_ED.T
+        vector_BE = pooled_BD if self.projection is None else self.projection(pooled_BD)
         return nn.functional.normalize(vector_BE, dim=1) if self.normalise else vector_BE
 
 

@@ -58,8 +58,8 @@ def _of_model(checkpoint: Path) -> dict[str, Any]:
 
     tied, question_model = is_tied(checkpoint), side(checkpoint, "query")
     vector = read_vector(question_model)
-    projection_ED = vector.projection_ED
-    dimension = model_config(question_model)["hidden_size"] if projection_ED is None else len(projection_ED)
+    dense = vector.projection
+    dimension = model_config(question_model)["hidden_size"] if dense is None else len(dense.weight_ED)
     specials, names = special_tokens(read_tokenizer(question_model))
     return {
         "vector": vector,

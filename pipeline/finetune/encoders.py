@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pipeline.errors import InputError
 from pipeline.finetune.config import FinetuneConfig
-from pipeline.modeling.biencoder import Encoder, check_fits, encode_rows, load_encoders
+from pipeline.modeling.biencoder import Encoder, Projection, check_fits, encode_rows, load_encoders
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import Ids
@@ -66,7 +66,7 @@ def _prepared(loaded: Encoder, config: FinetuneConfig, encoder: EncoderConfig) -
     set_dropout(loaded.model, config.dropout)
     projection = loaded.projection
     if encoder.projection and (projection is None or projection.out_features != encoder.projection):
-        projection = nn.Linear(loaded.model.config.hidden_size, encoder.projection, bias=False)
+        projection = Projection(loaded.model.config.hidden_size, encoder.projection)
     return Encoder(loaded.model, encoder.pooling, encoder.normalise, projection if encoder.projection else None)
 
 
@@ -96,7 +96,7 @@ def write_checkpoint(
         vector = Vector(
             config.pooling,
             config.normalise,
-            encoder.projection.weight if encoder.projection else None,
+            encoder.projection.dense if encoder.projection else None,
             config.question_prefix,
             config.passage_prefix,
         )

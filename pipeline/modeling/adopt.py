@@ -57,7 +57,7 @@ def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:
         vector = Vector(
             existing.pooling or config.pooling,
             config.normalise if existing.normalise is None else existing.normalise,
-            read_vector(folder).projection_ED if existing.projection else None,
+            read_vector(folder).projection if existing.projection else None,
             existing.question_prefix,
             existing.passage_prefix,
         )

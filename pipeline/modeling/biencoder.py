@@ -19,10 +19,28 @@ from pipeline.modeling.frozen import load_frozen
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.model_config import input_limit
 from pipeline.modeling.passes import fill
-from pipeline.modeling.sentence_transformers_files import is_tied, read_vector, side
+from pipeline.modeling.sentence_transformers_files import Dense, is_tied, read_vector, side
 from pipeline.modeling.transformer import last_states
 from pipeline.runtime.precision import autocast
 from pipeline.tokenization.token_files import Specials
+
+
+class Projection(nn.Linear):
+    """A map of pooled states to vectors: a linear map, then an activation (sentence-transformers' `Dense`)."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = False, activation: str = "Identity") -> None:
+        super().__init__(inputs, outputs, bias=bias)
+        self.activation = activation
+
+    def forward(self, pooled_BD: Tensor) -> Tensor:
+        """Returns vectors, [B, E]."""
+        activated_BE: Tensor = getattr(nn, self.activation)()(super().forward(pooled_BD))
+        return activated_BE
+
+    @property
+    def dense(self) -> Dense:
+        """The weights and the activation, as its file has them."""
+        return Dense(self.weight, self.bias, self.activation)
 
 
 @dataclass(frozen=True)
@@ -34,8 +52,7 @@ class Encoder:
     pooling: str
     """`cls` or `mean`."""
     normalise: bool = False
-    projection: nn.Linear | None = None
-    """[E, D], without bias."""
+    projection: Projection | None = None
 
     @property
     def dimension(self) -> int:
@@ -108,15 +125,17 @@ def _both(checkpoint: Path, load: Callable[[Path], Any]) -> tuple[Encoder, Encod
 
 def _encoder(folder: Path, load: Callable[[Path], Any]) -> Encoder:
     vector = read_vector(folder)
-    return Encoder(load(folder), vector.pooling, vector.normalise, as_linear(vector.projection_ED))
+    return Encoder(load(folder), vector.pooling, vector.normalise, as_projection(vector.projection))
 
 
-def as_linear(weight_ED: Tensor | None) -> nn.Linear | None:
-    if weight_ED is None:
+def as_projection(dense: Dense | None) -> Projection | None:
+    if dense is None:
         return None
-    linear = nn.Linear(weight_ED.shape[1], weight_ED.shape[0], bias=False)
-    linear.load_state_dict({"weight": weight_ED})
-    return linear
+    outputs, inputs = dense.weight_ED.shape
+    projection = Projection(inputs, outputs, dense.bias_E is not None, dense.activation)
+    weights = {"weight": dense.weight_ED} | ({} if dense.bias_E is None else {"bias": dense.bias_E})
+    projection.load_state_dict(weights)
+    return projection
 
 
 def check_fits(encoder: Encoder, specials: Specials, folder: Path, field: str, limit: int) -> None:

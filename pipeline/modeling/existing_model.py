@@ -15,6 +15,7 @@ from pipeline.modeling.sentence_transformers_files import (
     KINDS,
     POOLING,
     Pooling,
+    activation,
     check_kinds,
     is_tied,
     projected,
@@ -165,10 +166,8 @@ def _pooling(folder: Path, prompted: bool) -> Pooling:
 
 
 def _check_projection(folder: Path) -> None:
-    """Raises InputError unless the projection is a linear map without bias, in safetensors."""
-    settings = _json(folder / "config.json", required=True)
-    if settings.get("bias", True) or not str(settings.get("activation_function")).endswith("Identity"):
-        raise InputError(f"{folder}: a projection with bias or activation is not supported: only a linear map")
+    """Raises InputError unless the projection is in safetensors and its activation is supported."""
+    activation(folder)
     if not (folder / "model.safetensors").is_file():
         raise InputError(f"{folder}: no model.safetensors")
 

@@ -128,7 +128,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         objective = head_objective(folder)
     else:
         model, objective = _from_scratch(config, Tokens.open(tokens), work), "condenser"
-    vector = Vector(encoder.pooling, encoder.normalise, own.projection_ED if own else None)
+    vector = Vector(encoder.pooling, encoder.normalise, own.projection if own else None)
     save_checkpoint(work.out, model, tokenizer, head, objective=objective, vector=vector)
     return {
         "parameters": model.num_parameters(),
@@ -220,9 +220,9 @@ def _own_vector(place: str, folder: Path, encoder: EncoderConfig) -> "Vector | N
     if not (folder / "modules.json").is_file():
         return None
     own = read_vector(folder)
-    if own.projection_ED is not None and len(own.projection_ED) != encoder.projection:
+    if own.projection is not None and len(own.projection.weight_ED) != encoder.projection:
         raise InputError(
-            f"{place}: projects to {len(own.projection_ED)} dimensions, "
+            f"{place}: projects to {len(own.projection.weight_ED)} dimensions, "
             f"but encoder.projection is {encoder.projection or 'null'}"
         )
     return own

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pipeline.errors import InputError
 
@@ -21,7 +21,21 @@ POOLING, DENSE, NORMALISE = "1_Pooling", "2_Dense", "3_Normalize"
 MODULES = "sentence_transformers.models."
 """Package of their classes."""
 
+ACTIVATIONS = {
+    "Identity": "torch.nn.modules.linear.Identity",
+    **{name: f"torch.nn.modules.activation.{name}" for name in ("Tanh", "ReLU", "GELU", "Sigmoid")},
+}
+"""Activations of a projection: name in torch.nn -> its full name."""
 Pooling = Literal["cls", "mean"]
+
+
+class Dense(NamedTuple):
+    """A projection: activation(linear map of the pooled state)."""
+
+    weight_ED: "Tensor"
+    bias_E: "Tensor | None" = None
+    activation: str = "Identity"
+    """One of ACTIVATIONS."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +45,7 @@ class Vector:
     pooling: Pooling
     normalise: bool = False
     """To length 1."""
-    projection_ED: "Tensor | None" = None
-    """Linear map of the pooled state, without bias."""
+    projection: Dense | None = None
     question_prefix: str = ""
     passage_prefix: str = ""
 
@@ -62,9 +75,9 @@ def write_vector(folder: Path, hidden_size: int, vector: Vector) -> None:
             "pooling_mode_mean_tokens": vector.pooling == "mean",
         },
     )
-    if vector.projection_ED is not None:
+    if vector.projection is not None:
         parts.append((DENSE, "Dense"))
-        _write_dense(folder / DENSE, vector.projection_ED)
+        _write_dense(folder / DENSE, vector.projection)
     if vector.normalise:
         parts.append((NORMALISE, "Normalize"))
         (folder / NORMALISE).mkdir(exist_ok=True)
@@ -81,18 +94,19 @@ def write_prompts(folder: Path, question: str, passage: str) -> None:
     write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot", **named})
 
 
-def _write_dense(folder: Path, weight_ED: "Tensor") -> None:
+def _write_dense(folder: Path, dense: Dense) -> None:
     from safetensors.torch import save_file
 
     folder.mkdir(exist_ok=True)
-    save_file({"linear.weight": weight_ED.detach().cpu().contiguous()}, folder / "model.safetensors")
+    weights = {"linear.weight": dense.weight_ED} | ({} if dense.bias_E is None else {"linear.bias": dense.bias_E})
+    save_file({name: x.detach().cpu().contiguous() for name, x in weights.items()}, folder / "model.safetensors")
     write_json(
         folder / "config.json",
         {
-            "in_features": weight_ED.shape[1],
-            "out_features": weight_ED.shape[0],
-            "bias": False,
-            "activation_function": "torch.nn.modules.linear.Identity",
+            "in_features": dense.weight_ED.shape[1],
+            "out_features": dense.weight_ED.shape[0],
+            "bias": dense.bias_E is not None,
+            "activation_function": ACTIVATIONS[dense.activation],
         },
     )
 
@@ -100,8 +114,8 @@ def _write_dense(folder: Path, weight_ED: "Tensor") -> None:
 def read_vector(folder: Path) -> Vector:
     """Reads how a checkpoint, or a sentence-transformers folder, computes its vectors.
 
-    Raises InputError if its pooling is neither CLS nor mean, or if any other module follows than a linear map without
-    bias and a normalisation.
+    Raises InputError if its pooling is neither CLS nor mean, or if any other module follows than a projection and a
+    normalisation.
     """
     kinds = _known_modules(folder)
     settings = read_model_json(kinds.get("Pooling", folder / POOLING) / "config.json", dict)
@@ -109,13 +123,13 @@ def read_vector(folder: Path) -> Vector:
     chosen = [name for name, flag in flags.items() if settings.get(flag) or settings.get("pooling_mode") == name]
     if len(chosen) != 1:
         raise InputError(f"{folder / POOLING}: only cls or mean pooling is supported")
-    projection_ED = _read_dense(kinds["Dense"]) if "Dense" in kinds else None
+    projection = _read_dense(kinds["Dense"]) if "Dense" in kinds else None
     path = folder / "config_sentence_transformers.json"
     prompts = read_model_json(path, dict).get("prompts", {}) if path.is_file() else {}
     prefixes = {
         f"{text}_prefix": prompts.get(name, "") for text, name in (("question", "query"), ("passage", "document"))
     }
-    return Vector(chosen[0], "Normalize" in kinds, projection_ED, **prefixes)
+    return Vector(chosen[0], "Normalize" in kinds, projection, **prefixes)
 
 
 def projected(folder: Path) -> int | None:
@@ -159,16 +173,24 @@ def _known_modules(folder: Path) -> dict[str, Path]:
     return modules
 
 
-def _read_dense(folder: Path) -> "Tensor":
+def activation(folder: Path) -> str:
+    """Returns the activation of a projection's folder. Raises InputError for one that is not in ACTIVATIONS."""
+    settings = read_model_json(folder / "config.json", dict)
+    name = str(settings.get("activation_function", "Tanh")).rpartition(".")[2]
+    if name not in ACTIVATIONS:
+        raise InputError(f"{folder}: the activation {name} is not supported: only {', '.join(ACTIVATIONS)}")
+    return name
+
+
+def _read_dense(folder: Path) -> Dense:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    settings = read_model_json(folder / "config.json", dict)
-    if settings.get("bias", True) or not str(settings.get("activation_function")).endswith("Identity"):
-        raise InputError(f"{folder}: a projection with bias or activation is not supported: only a linear map")
-    path = folder / "model.safetensors"
+    name, path = activation(folder), folder / "model.safetensors"
+    has_bias = read_model_json(folder / "config.json", dict).get("bias", True)
     try:
-        return load_file(path)["linear.weight"]
+        weights = load_file(path)
+        return Dense(weights["linear.weight"], weights["linear.bias"] if has_bias else None, name)
     except (OSError, KeyError, SafetensorError) as error:
         raise InputError(f"{path}: the projection cannot be loaded: {str(error).splitlines()[0]}") from error
 

@@ -199,8 +199,7 @@ def write_sentence_model(
 ) -> None:
     """Writes the checkpoint with the tokenizer, pooling and prefix of `start`, and the metrics."""
     one = towers.encoders[0]
-    projection = one.projection.weight if one.projection else None
-    vector = replace(read_vector(start), projection_ED=projection)
+    vector = replace(read_vector(start), projection=one.projection.dense if one.projection else None)
     save_checkpoint(out, one.model, start, history=history, vector=vector)
     if towers.scorer is not None:
         state = {name: x.detach().cpu().contiguous() for name, x in towers.scorer.state_dict().items()}

@@ -22,7 +22,7 @@ from flows.recipes.recipe import resolve
 from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.modeling.model_config import model_config
-from pipeline.modeling.sentence_transformers_files import Vector, write_vector
+from pipeline.modeling.sentence_transformers_files import Dense, Vector, write_vector
 
 RERANK = "rerank={depth: 9, splits: [dev]}"
 PSEUDO = (
@@ -300,7 +300,7 @@ def test_an_existing_models_vectors_that_cannot_be_cut_into_bytes_are_reported_b
     with pytest.raises(InputError, match=rf"pq_m: {hidden - 1} does not divide .* dimension, {hidden}; take "):
         check(start, hidden - 1)
     projecting = Path(shutil.copytree(start, tmp_path / "projecting"))
-    write_vector(projecting, hidden, Vector("cls", projection_ED=torch.zeros(6, hidden)))
+    write_vector(projecting, hidden, Vector("cls", projection=Dense(torch.zeros(6, hidden))))
     check(projecting, 3)
     with pytest.raises(InputError, match=r"pq_m: 4 does not divide .* dimension, 6; take --set index.pq_m=3$"):
         check(projecting, 4)

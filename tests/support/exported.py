@@ -28,7 +28,7 @@ from pipeline.evaluate.evaluate import evaluate
 from pipeline.export.source import Source
 from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.modeling.sentence_transformers_files import Vector
+from pipeline.modeling.sentence_transformers_files import Dense, Vector
 from pipeline.runtime.work import Work, silent
 from pipeline.tokenization.tokenizer import tokenizer
 from pipeline.tokenization.tokens import tokens
@@ -189,7 +189,7 @@ def _checkpoint(folder: Path, tokenizer_folder: Path, kind: Kind) -> Path:
         made = model(seed)
         weight_ED = torch.randn(kind.projection, made.config.hidden_size) if kind.projection else None
         prefixes = kind.encoder.question_prefix, kind.encoder.passage_prefix
-        vector = Vector(kind.pooling, kind.normalise, weight_ED, *prefixes)
+        vector = Vector(kind.pooling, kind.normalise, None if weight_ED is None else Dense(weight_ED), *prefixes)
         save_checkpoint(folder / side, made, tokenizer_folder, vector=vector)
     return folder
 

@@ -23,7 +23,7 @@ from pipeline.finetune.score_table import NO_PAIR, Scores, keys
 from pipeline.finetune.train import loss_of
 from pipeline.modeling import transformer
 from pipeline.modeling.architectures.registry import ARCHITECTURES
-from pipeline.modeling.biencoder import Encoder
+from pipeline.modeling.biencoder import Encoder, Projection
 from pipeline.modeling.cross_entropy import inverse_cloze
 from pipeline.modeling.model_config import AFTER_PADDING, ROBERTAS, own_name
 from pipeline.modeling.packing import Batch
@@ -79,7 +79,7 @@ def encoder(
     """Returns an encoder of random weights, in training mode."""
     options = ARCHITECTURES[architecture].encoder_options
     model = AutoModel.from_config(configuration(architecture, shape, dropout), **options)
-    linear = nn.Linear(model.config.hidden_size, projection, bias=False) if projection else None
+    linear = Projection(model.config.hidden_size, projection) if projection else None
     return Encoder(model.train(), pooling, normalise, linear)
 
 

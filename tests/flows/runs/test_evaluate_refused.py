@@ -38,7 +38,7 @@ def map_with_activation(folder: Path) -> Path:
     model = sentence(folder, ("Transformer", "Pooling", "Dense"))
     settings = json.loads((model / "2_Dense" / "config.json").read_text())
     write_json(
-        model / "2_Dense" / "config.json", {**settings, "activation_function": "torch.nn.modules.activation.Tanh"}
+        model / "2_Dense" / "config.json", {**settings, "activation_function": "torch.nn.modules.activation.Softmax"}
     )
     return model
 
@@ -81,7 +81,7 @@ def cased(folder: Path) -> Path:
         (lambda f: sentence(f, ("Transformer",)), "modules.json: the modules Transformer are not supported"),
         (lambda f: sentence(f, ("Router",)), "modules.json: a module Router is not supported"),
         (two_maps, "the modules Transformer, Pooling, Dense, Dense are not supported"),
-        (map_with_activation, "2_Dense: a projection with bias or activation"),
+        (map_with_activation, "2_Dense: the activation Softmax is not supported: only Identity, Tanh"),
         (with_max, "pooling by pooling_mode_max_tokens and pooling_mode_mean_tokens is not supported"),
         (last_token, "pooling by pooling_mode_lasttoken"),
         (without_prompt, "pooling without the prompt (include_prompt: false)"),

@@ -200,7 +200,7 @@ def test_projection_prefix_and_normalisation_are_trained_and_saved(world, work, 
     history = pq.read_table(out / "history.parquet").to_pydict()
     assert np.mean(history["loss"][-8:]) < 0.8 * np.mean(history["loss"][:8])
     vector = read_vector(out)
-    assert (vector.pooling, vector.normalise, vector.projection_ED.shape) == (pooling, True, (6, 16))
+    assert (vector.pooling, vector.normalise, vector.projection.weight_ED.shape) == (pooling, True, (6, 16))
     again, _ = train(world, work("again"), start=out, encoder=config)  # continues with its projection
     assert again["loss_last"] < np.mean(history["loss"][:8])
 

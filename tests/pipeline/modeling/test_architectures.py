@@ -31,7 +31,7 @@ from pipeline.modeling.checkpoint import (
 )
 from pipeline.modeling.inputs import pack
 from pipeline.modeling.model_config import TYPES
-from pipeline.modeling.sentence_transformers_files import Vector
+from pipeline.modeling.sentence_transformers_files import Dense, Vector
 from pipeline.modeling.transformer import backbone, prediction_losses
 from pipeline.tokenization.tokenizer import read_tokenizer
 from pipeline.tokenization.wordpiece import SPECIALS
@@ -207,7 +207,8 @@ def test_sentence_transformers_and_onnx_give_the_same_vectors(name: str, tokeniz
     from sentence_transformers import SentenceTransformer
 
     pooling = "mean" if name in ("mpnet", "distilbert", "camembert") else "cls"
-    vector = Vector(pooling, True, torch.randn(8, SHAPE["hidden_size"]))
+    dense = Dense(torch.randn(8, SHAPE["hidden_size"]), torch.randn(8), "Tanh" if pooling == "cls" else "GELU")
+    vector = Vector(pooling, True, dense)
     save_checkpoint(tmp_path / "out", updates.encoder(name, shape(name), 0.0).model, tokenizer, vector=vector)
     texts = ["w3 w7 w1", "w9", " ".join(f"w{i}" for i in range(40))]
     ids = [np.array(read_tokenizer(tokenizer).encode(text).ids) for text in texts]

@@ -12,9 +12,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from pipeline.errors import InputError
-from pipeline.modeling.biencoder import Encoder, as_linear, check_fits, encode_rows, load_encoders, vectors
+from pipeline.modeling.biencoder import Encoder, as_projection, check_fits, encode_rows, load_encoders, vectors
 from pipeline.modeling.inputs import Form, pack, passage_row, passage_rows, question_row, read_form
-from pipeline.modeling.sentence_transformers_files import Vector, read_vector
+from pipeline.modeling.sentence_transformers_files import Dense, Vector, read_vector
 from pipeline.tokenization.token_files import Specials, Tokens
 
 
@@ -134,12 +134,17 @@ def test_tied_checkpoint_gives_one_encoder(world):
     assert questions.pooling == "cls"
 
 
-def test_a_projection_is_a_product(world):
+@pytest.mark.parametrize("activation", ["Identity", "Tanh"])
+def test_a_projection_is_a_linear_map_and_an_activation(world, activation):
     encoder = load_encoders(world.checkpoint)[0]
-    weight = torch.randn(6, 16)
-    projected = Encoder(encoder.model, "cls", projection=as_linear(weight))
+    dense = Dense(torch.randn(6, 16), None if activation == "Identity" else torch.randn(6), activation)
+    projection = as_projection(dense)
+    projected = Encoder(encoder.model, "cls", projection=projection)
     rows = [np.array([2, 8, 9, 3])]
-    expected = encode_rows(encoder, rows, 9) @ weight.T.numpy()
+    expected = encode_rows(encoder, rows, 9) @ dense.weight_ED.T.numpy()
+    if activation == "Tanh":
+        expected = np.tanh(expected + dense.bias_E.numpy())
+    assert projection.dense.activation == activation
     np.testing.assert_allclose(encode_rows(projected, rows, 9), expected, atol=1e-5)
 
 
@@ -177,7 +182,7 @@ def test_folders_of_sentence_transformers_are_read(tmp_path):
 
     assert read_vector(folder("Transformer", "Pooling")) == Vector("mean")
     assert read_vector(folder("Transformer", "Pooling", "Normalize")) == Vector("mean", normalise=True)
-    with pytest.raises(InputError, match="a projection with bias"):
+    with pytest.raises(InputError, match="the projection cannot be loaded"):
         read_vector(folder("Transformer", "Pooling", "Dense"))
     with pytest.raises(InputError, match="a module WeightedLayerPooling"):
         read_vector(folder("Transformer", "WeightedLayerPooling"))

@@ -31,7 +31,7 @@ from pipeline.modeling.checkpoint import (
     longest_input,
     save_checkpoint,
 )
-from pipeline.modeling.sentence_transformers_files import Vector, read_vector
+from pipeline.modeling.sentence_transformers_files import Dense, Vector, read_vector
 from pipeline.tokenization import wordpiece
 
 WORDS = ["what", "a", "word", "##s", "is", "here", "."]
@@ -122,7 +122,7 @@ def test_projection_norm_and_prefix_equal_those_of_sentence_transformers(
 
     torch.manual_seed(3)
     weight = torch.randn(projection, BERT.hidden_size) if projection else None
-    vector = Vector(pooling, normalise, weight, question_prefix="what ")
+    vector = Vector(pooling, normalise, None if weight is None else Dense(weight), question_prefix="what ")
     save_checkpoint(tmp_path / "out", masked_lm(), tokenizer, vector=vector)
     assert read_vector(tmp_path / "out").question_prefix == "what "
     encoder = load_encoders(tmp_path / "out")[0]
