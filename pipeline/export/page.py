@@ -52,18 +52,20 @@ def write_page(
 
 def _of_model(checkpoint: Path) -> dict[str, Any]:
     """Returns the page's values about an exported model."""
+    from pipeline.modeling.architectures.registry import ARCHITECTURES
     from pipeline.modeling.model_config import model_config
     from pipeline.modeling.sentence_transformers_files import is_tied, read_vector, side
     from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 
     tied, question_model = is_tied(checkpoint), side(checkpoint, "query")
     vector = read_vector(question_model)
-    dense = vector.projection
-    dimension = model_config(question_model)["hidden_size"] if dense is None else len(dense.weight_ED)
+    config, dense = model_config(question_model), vector.projection
+    options = ARCHITECTURES[config["model_type"]].encoder_options
     specials, names = special_tokens(read_tokenizer(question_model))
     return {
         "vector": vector,
-        "dimension": dimension,
+        "dimension": config["hidden_size"] if dense is None else len(dense.weight_ED),
+        "options": "".join(f", {name}={value}" for name, value in options.items()),
         "tied": tied,
         "query": "model" if tied else "model/query",
         "onnx_query": "model" if tied else "query",

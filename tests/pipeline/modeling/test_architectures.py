@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import updates
+from encoders import ENCODER
 from machines import make_machine
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,6 +18,7 @@ from transformers import AutoModelForMaskedLM
 from pipeline.cross_encoder.pairs import PairRows, logits, pack_pairs
 from pipeline.evaluate.attention_entropy import entropy_rows
 from pipeline.export.graph import write_graph
+from pipeline.export.model import write_model
 from pipeline.export.onnx_files import checked
 from pipeline.modeling.architectures.registry import ARCHITECTURES, architecture
 from pipeline.modeling.biencoder import Encoder, encode_rows, frozen_encoders, load_encoders, vectors
@@ -214,8 +216,10 @@ def test_sentence_transformers_and_onnx_give_the_same_vectors(name: str, tokeniz
     ids = [np.array(read_tokenizer(tokenizer).encode(text).ids) for text in texts]
     encoder = load_encoders(tmp_path / "out")[0]
     ours = encode_rows(encoder, ids, 50)
-    theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts)
-    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    write_model(tmp_path / "out", tmp_path / "exported", ENCODER, passage_tokens=60)
+    for folder in ("out", "exported"):
+        theirs = SentenceTransformer(str(tmp_path / folder), device="cpu").encode(texts)
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
     frozen = encode_rows(frozen_encoders(tmp_path / "out")[0], ids, 50)
     assert frozen.tobytes() == ours.tobytes()
     write_graph(encoder, tmp_path / "model.onnx")
