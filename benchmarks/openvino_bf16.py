@@ -59,21 +59,28 @@ class _Pooled(nn.Module):
         return nn.functional.normalize(vector_BE, dim=1) if self.normalise else vector_BE
 
 
+def converted(folder: Path) -> Any:
+    """Returns the OpenVINO model of a model folder, float32, from INPUTS to vectors."""
+    os.environ["CI"] = "true"  # else OpenVINO's converter sends statistics of its use
+    import openvino
+
+    example = dict.fromkeys(INPUTS, torch.ones(2, 8, dtype=torch.int64))
+    with torch.no_grad():
+        return openvino.convert_model(
+            _Pooled(folder), example_input=example, input=[(name, [-1, -1]) for name in INPUTS]
+        )
+
+
 def load(folder: Path, precision: str = "bf16") -> Encode:
     """Returns the encoder of a model folder; texts are cut to LIMIT tokens, special tokens included.
 
     `precision`: OpenVINO's INFERENCE_PRECISION_HINT, `bf16` or `f32`. Questions and passages must share the encoder.
     """
-    os.environ["CI"] = "true"  # else OpenVINO's converter sends statistics of its use
+    model = converted(folder)
     import openvino
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-    example = dict.fromkeys(INPUTS, torch.ones(2, 8, dtype=torch.int64))
-    with torch.no_grad():
-        model = openvino.convert_model(
-            _Pooled(folder), example_input=example, input=[(name, [-1, -1]) for name in INPUTS]
-        )
     settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
     compiled = openvino.Core().compile_model(model, "CPU", settings)
     dimension = compiled.output(0).partial_shape[1].get_length()
