@@ -22,6 +22,8 @@ BLOCK = 512
 """Rows that are computed together: their intermediate results stay in the cache."""
 LEVELS = 127
 """Largest int8 that is used; symmetric."""
+FINE = 2 * LEVELS
+"""Steps of a fine weight in one of int8: what rounding leaves is at most half a step."""
 RANDOM_ROWS, RANDOM_TOKENS = 16, 128
 MAPS = ("qkv", "attention", "inner", "outer")
 """The maps of a layer: queries, keys and values; attention's output; the feed-forward network's first and second."""
@@ -32,7 +34,8 @@ Modules = dict[str, list[tuple[nn.Module, str]]]
 class Int8(nn.Module):
     """Linear maps of the same input, joined to one int8 product."""
 
-    def __init__(self, maps: list[nn.Linear], outlier_O: Tensor) -> None:
+    def __init__(self, maps: list[nn.Linear], outlier_O: Tensor, fine: bool = False) -> None:
+        """`fine`: a second int8 for what the first leaves of a weight, so weights have 15 bits."""
         super().__init__()
         weight_EK = torch.cat([one.weight.data for one in maps]).clone()
         self.bias_E = torch.cat([one.bias.data for one in maps])
@@ -40,7 +43,9 @@ class Int8(nn.Module):
         self.outliers_OE = weight_EK[:, outlier_O].T.contiguous()
         weight_EK[:, outlier_O] = 0
         self.scale_E = weight_EK.abs().amax(1).clamp(min=1e-9) / LEVELS
-        self.weight_KE = torch.round(weight_EK / self.scale_E[:, None]).to(torch.int8).T.contiguous()
+        weight_EK /= self.scale_E[:, None]
+        self.weight_KE = _int8(weight_EK)
+        self.fine_KE = _int8((weight_EK - weight_EK.round()) * FINE) if fine else None
 
     def forward(self, x_RK: Tensor) -> Tensor:
         result_RE = x_RK.new_empty(len(x_RK), len(self.bias_E))
@@ -54,9 +59,15 @@ class Int8(nn.Module):
         # An outlier becomes any int8: its weights are 0.
         int8_RK = torch.div(x_RK, scale_R1, out=size_RK).round_().clamp_(-LEVELS, LEVELS).to(torch.int8)
         result_RE.copy_(torch._int_mm(int8_RK, self.weight_KE))
+        if self.fine_KE is not None:
+            result_RE.add_(torch._int_mm(int8_RK, self.fine_KE), alpha=1 / FINE)
         torch.addcmul(self.bias_E, result_RE.mul_(scale_R1), self.scale_E, out=result_RE)
         if len(self.outlier_O):
             result_RE.addmm_(x_RK[:, self.outlier_O], self.outliers_OE)
+
+
+def _int8(weight_EK: Tensor) -> Tensor:
+    return weight_EK.round().to(torch.int8).T.contiguous()
 
 
 class _Part(nn.Module):
@@ -71,8 +82,8 @@ class _Part(nn.Module):
 
 
 class _Joined:
-    def __init__(self, maps: list[nn.Linear], outlier_O: Tensor) -> None:
-        self.int8, self.sizes = Int8(maps, outlier_O), [one.out_features for one in maps]
+    def __init__(self, maps: list[nn.Linear], outlier_O: Tensor, fine: bool) -> None:
+        self.int8, self.sizes = Int8(maps, outlier_O, fine), [one.out_features for one in maps]
         self.input: Tensor | None = None
         self.results: tuple[Tensor, ...] = ()
 
@@ -82,8 +93,10 @@ class _Joined:
         return self.results
 
 
-def quantise(encoder: Encoder, maps: tuple[str, ...] = MAPS, outliers: int = OUTLIERS) -> None:
-    """Replaces the `maps` of every layer by int8 ones, with `outliers` columns in float32.
+def quantise(
+    encoder: Encoder, maps: tuple[str, ...] = MAPS, outliers: int = OUTLIERS, fine: tuple[str, ...] = ()
+) -> None:
+    """Replaces the `maps` of every layer by int8 ones, with `outliers` columns in float32; `fine`: see `Int8`.
 
     Attention's output has no outliers to keep: it is a mean of values.
     """
@@ -92,7 +105,7 @@ def quantise(encoder: Encoder, maps: tuple[str, ...] = MAPS, outliers: int = OUT
         of_layer = modules(layer)
         for name in maps:
             linear = [getattr(parent, child) for parent, child in of_layer[name]]
-            joined = _Joined(linear, outlier_O[name] if name != "attention" else outlier_O[name][:0])
+            joined = _Joined(linear, outlier_O[name] if name != "attention" else outlier_O[name][:0], name in fine)
             for number, (parent, child) in enumerate(of_layer[name]):
                 setattr(parent, child, _Part(joined, number))
 

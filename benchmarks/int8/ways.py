@@ -175,6 +175,7 @@ WAYS: dict[str, Callable[[Path], EncodeRows]] = {
     "bitsandbytes": of_program(bitsandbytes),
     "outliers": of_program(quantise),
     "outliers-inner": of_program(lambda encoder: quantise(encoder, MAPS[:-1])),
+    "outliers-fine": of_program(lambda encoder: quantise(encoder, fine=("outer",))),
     "onnxruntime-float32": onnx_runtime(lambda path: None),
     "onnxruntime": onnx_runtime(onnx_dynamic()),
     "onnxruntime-middle": onnx_runtime(onnx_dynamic(lambda layer, name: layer in (0, 5) or name == "outer")),

@@ -34,9 +34,9 @@ def maps_and_input() -> tuple[list[nn.Linear], torch.Tensor, int]:
 
 
 @torch.no_grad()
-def error(maps: list[nn.Linear], x_RK: torch.Tensor, columns: torch.Tensor) -> float:
+def error(maps: list[nn.Linear], x_RK: torch.Tensor, columns: torch.Tensor, fine: bool = False) -> float:
     expected_RE = torch.cat([one(x_RK) for one in maps], 1)
-    return float((Int8(maps, columns)(x_RK) - expected_RE).norm() / expected_RE.norm())
+    return float((Int8(maps, columns, fine)(x_RK) - expected_RE).norm() / expected_RE.norm())
 
 
 def test_joined_int8_maps_are_near_those_of_float32():
@@ -55,6 +55,14 @@ def test_an_outlier_column_in_float32_costs_other_columns_no_precision():
             other.bias.copy_(-100 * one.weight[:, large])
     assert error(others, x_RK, torch.tensor([large])) < 0.015
     assert error(others, x_RK, NONE) > 0.1
+
+
+def test_fine_weights_leave_only_the_error_of_the_inputs():
+    maps, _, _ = maps_and_input()
+    exact_RK = torch.randint(-127, 128, (40, 64)).float()
+    exact_RK[:, 0] = 127  # so a scale is 1, and rounding changes no number
+    coarse, fine = (error(maps, exact_RK, NONE, fine) for fine in (False, True))
+    assert coarse > 100 * fine
 
 
 def test_a_row_has_the_same_bytes_alone_and_with_others():
