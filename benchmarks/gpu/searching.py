@@ -13,7 +13,7 @@ import torch
 from benchmarks.gpu.clock import begin, free, most, wait
 from benchmarks.gpu.inputs import Size
 from pipeline.dense.exact import exact_top_k
-from pipeline.dense.exact_gpu import GpuVectors, load, room
+from pipeline.dense.exact_gpu import GpuVectors, load, room_for_vectors
 from pipeline.training.memory import free_bytes
 
 LISTS = (210, 1000)
@@ -64,7 +64,7 @@ def measure(size: Size, device: str) -> dict[str, Any]:
 def loaded(vector_ND: np.ndarray, device: str) -> tuple[GpuVectors | None, float]:
     """Copies vectors to the device; returns them (None: they do not fit), and the seconds that it took."""
     started = time.perf_counter()
-    vectors = load(vector_ND, device, room(free_bytes(device)))
+    vectors = load(vector_ND, device, room_for_vectors(free_bytes(device)))
     wait(device)
     return vectors, time.perf_counter() - started
 

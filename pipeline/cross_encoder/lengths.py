@@ -19,7 +19,7 @@ FILE = "pairs.json"
 
 
 def special_tokens(model_type: str) -> int:
-    """Returns the number of special tokens in a pair's row: RoBERTa and its relatives have two separators."""
+    """Returns the number of special tokens in a pair's row with the type's own tokenizers: RoBERTa's separate twice."""
     return 4 if model_type in AFTER_PADDING else 3
 
 
@@ -47,13 +47,16 @@ def read_lengths(cross_encoder: Path) -> Lengths:
 
 def check_lengths(model: Path, tokens: Path, lengths: Lengths, field: str) -> None:
     """Raises InputError, which names `field`, unless the model allows pairs of these lengths and tokens."""
+    from pipeline.tokenization.tokenizer import has_tokenizer, read_tokenizer, separators
+
     config = model_config(model)
     entries = read_json(tokens / "specials.json", "vocab_size")["vocab_size"]
     if entries > config["vocab_size"]:
         raise InputError(
             f"{field}: the model in {model} has {config['vocab_size']} tokens, but the tokenizer has {entries}"
         )
-    longest = lengths.question_tokens + lengths.passage_tokens + special_tokens(config["model_type"])
+    own = 2 + separators(read_tokenizer(model)) if has_tokenizer(model) else special_tokens(config["model_type"])
+    longest = lengths.question_tokens + lengths.passage_tokens + own
     if longest > input_limit(config):
         raise InputError(
             f"{field}: pairs of {longest} tokens, but the model in {model} has {input_limit(config)} positions"

@@ -35,6 +35,8 @@ class PairForm:
     """Between question and passage. RoBERTa has two."""
     between: tuple[int, ...] = ()
     """Ids between a title and its text."""
+    has_types: bool = True
+    """Whether the tokenizer gives the passage another token type."""
 
 
 class PairRows(NamedTuple):
@@ -45,13 +47,12 @@ class PairRows(NamedTuple):
 
 def read_pair_form(folder: Path, lengths: Lengths, specials: Specials) -> PairForm:
     """Returns the form of the pairs that the tokenizer in `folder` builds from (question, title + " " + text)."""
-    from pipeline.tokenization.tokenizer import joins_words, read_tokenizer
+    from pipeline.tokenization.tokenizer import has_pair_types, joins_words, read_tokenizer, separators
 
     tokenizer = read_tokenizer(folder)
     # Byte-level BPE starts a text's first word without a space, so a space token is needed between the two.
     between = () if joins_words(tokenizer) else tuple(tokenizer.encode(" ", add_special_tokens=False).ids)
-    empty = tokenizer.encode("", "").ids  # [CLS] [SEP] [SEP], or <s> </s></s> </s>
-    return PairForm(specials, lengths, max(1, len(empty) - 2), between)
+    return PairForm(specials, lengths, separators(tokenizer), between, has_pair_types(tokenizer))
 
 
 def pair_row(question: np.ndarray, title: np.ndarray, text: np.ndarray, form: PairForm) -> tuple[np.ndarray, int]:
@@ -74,7 +75,8 @@ def pair_rows(tokens: Tokens, query_N: Iterable[int], passage_N: Iterable[int], 
         pair_row(tokens.queries[int(q)], tokens.titles[int(p)], tokens.passages[int(p)], form)
         for q, p in zip(query_N, passage_N, strict=True)
     ]
-    return PairRows([ids for ids, _ in pairs], np.array([second for _, second in pairs], np.int64))
+    seconds = [second if form.has_types else len(ids) for ids, second in pairs]
+    return PairRows([ids for ids, _ in pairs], np.array(seconds, np.int64))
 
 
 def pack_pairs(model: CrossEncoder, rows: PairRows, row_B: np.ndarray, device: str) -> Packed:

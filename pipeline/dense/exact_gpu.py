@@ -30,7 +30,7 @@ RESIDENT = 0.9
 """Share of the other free memory that the vectors may take."""
 
 
-def room(free: int) -> int:
+def room_for_vectors(free: int) -> int:
     """Returns the bytes that vectors may take of `free` bytes of a GPU's memory; none if a search needs all."""
     return max(0, int(RESIDENT * (free - SEARCHING)))
 

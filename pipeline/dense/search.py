@@ -108,10 +108,10 @@ def search(
 
 def gpu_room(device: str) -> int | None:
     """Returns the bytes that vectors may take on the GPU of each rank: on all ranks the same. None: no CUDA device."""
-    from pipeline.dense.exact_gpu import room
+    from pipeline.dense.exact_gpu import room_for_vectors
     from pipeline.training.memory import free_bytes, least_of_ranks
 
-    return least_of_ranks(room(free_bytes(device))) if device == "cuda" else None
+    return least_of_ranks(room_for_vectors(free_bytes(device))) if device == "cuda" else None
 
 
 def copy_to_gpu(index: Index) -> "GpuVectors | None":

@@ -16,6 +16,7 @@ from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.packing import Rows
 from pipeline.modeling.passes import fill
+from pipeline.modeling.post_norm import attention, embed, keys_values, rest_of_layer, score_biases
 
 
 def entropy_rows(model: Any, ids: Ids, budget: int, done: Callable[[int], None]) -> np.ndarray:
@@ -37,18 +38,19 @@ def cls_entropies(model: Any, packed: Packed) -> Tensor:
 
     In float32 on every device: the masks, which hide nothing, prevent CUDA's half-precision kernel.
     """
-    own, every = architecture(model), packed.every
-    layers = own.layers(model)
+    every, layers = packed.every, architecture(model).layers(model)
     masks = [torch.ones(1, 1, dtype=torch.bool, device=model.device)] * len(every.groups)
-    hidden_TD = own.embed(model, packed.ids_T, packed.position_T)
+    at_every = attention(model, every, every, masks)
+    added = score_biases(model, packed.first, every)
+    hidden_TD = embed(model, packed.ids_T, packed.position_T)
     entropies = []
     for layer in layers:
-        _, key_TD, value_TD = own.keys_values(layer, hidden_TD)
-        parts = own.layer(layer)
+        _, key_TD, value_TD = keys_values(model, layer, hidden_TD)
+        parts = architecture(model).layer(layer)
         query_BD = parts.query(hidden_TD[packed.first.at_R])
-        entropies.append(entropy(query_BD, key_TD, every, parts.heads, own.score_biases(model, packed.first, every)))
+        entropies.append(entropy(query_BD, key_TD, every, parts.heads, added))
         if layer is not layers[-1]:
-            hidden_TD = own.rest_of_layer(model, layer, hidden_TD, (key_TD, value_TD), every, every, masks)
+            hidden_TD = rest_of_layer(model, layer, hidden_TD, (key_TD, value_TD), at_every)
     return torch.stack(entropies, 1)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.modeling.architectures.post_norm import Layer
+from pipeline.modeling.architectures.architecture import Layer
 from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.biencoder import Encoder
 from pipeline.modeling.layers import Residual
+from pipeline.modeling.post_norm import embed
 
 OPSET = 20
 """The first version with GELU as one node. ONNX Runtime supports it since 1.17."""
@@ -40,7 +41,7 @@ class Graph(nn.Module):
         ids_BL, kept_BL1 = input_ids, attention_mask[:, :, None].float()
         own = architecture(model)
         place_1L = torch.arange(ids_BL.shape[1])[None]
-        hidden_BLD = own.embed(model, ids_BL, place_1L)
+        hidden_BLD = embed(model, ids_BL, place_1L)
         hidden_from_B11L = (1 - kept_BL1)[:, None, None, :, 0] * torch.finfo(torch.float32).min
         *layers, last = (own.layer(layer) for layer in own.layers(model))
         every = self.added(hidden_from_B11L, place_1L)
@@ -58,10 +59,10 @@ class Graph(nn.Module):
     def added(self, hidden_from_B11L: Tensor, place_1R: Tensor) -> Tensor:
         """Returns the summand of the attention scores of queries at these places, [B, 1 or H, 1 or R, L]."""
         model = self.parts["model"]
-        own = architecture(model)
-        if not own.has_score_bias:
+        score_bias = architecture(model).score_bias
+        if score_bias is None:
             return hidden_from_B11L
-        return hidden_from_B11L + own.score_bias(model, place_1R, hidden_from_B11L.shape[-1])
+        return hidden_from_B11L + score_bias(model, place_1R, hidden_from_B11L.shape[-1])
 
 
 def apply(layer: Layer, queries_BRD: Tensor, hidden_BLD: Tensor, added: Tensor) -> Tensor:

@@ -76,8 +76,10 @@ def new_classifier(start: Path, seed: int) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForSequenceClassification.from_config(config)
-    weights = encoder.state_dict()
-    assert not model.base_model.load_state_dict(weights, strict=False).unexpected_keys
+    loaded = model.base_model.load_state_dict(encoder.state_dict(), strict=False)
+    unequal = [*loaded.unexpected_keys, *(name for name in loaded.missing_keys if "pooler." not in name)]
+    if unequal:
+        raise RuntimeError(f"{start}: the classifier's backbone differs in {', '.join(unequal)}")
     return model.eval()
 
 

@@ -80,12 +80,17 @@ def read_model(folder: Path) -> ExistingModel:
     inner = modules.get("Transformer", folder)
     config = model_config(inner)
     _check(inner, config)
+    if own.get("truncate_dim") is not None:
+        raise InputError(f"{folder / 'config_sentence_transformers.json'}: truncate_dim is not supported")
     if "Dense" in modules:
-        _check_projection(modules["Dense"])
+        _check_projection(modules["Dense"], config["hidden_size"])
     pooling = modules.get("Pooling", folder / POOLING)
     has_pooling = bool(modules) or pooling.is_dir()
     prefixes = _prompts(folder, own)
     texts = _json(inner / TEXTS)
+    task = texts.get("transformer_task", "feature-extraction")
+    if task != "feature-extraction":
+        raise InputError(f"{inner / TEXTS}: transformer_task {task!r} is not supported: only 'feature-extraction'")
     own_tokenizer = has_tokenizer(inner)
     if texts.get("do_lower_case") and own_tokenizer:
         _check_case(inner)
@@ -165,9 +170,15 @@ def _pooling(folder: Path, prompted: bool) -> Pooling:
     return POOLINGS[modes.pop()]
 
 
-def _check_projection(folder: Path) -> None:
-    """Raises InputError unless the projection is in safetensors and its activation is supported."""
+def _check_projection(folder: Path, hidden_size: int) -> None:
+    """Raises InputError unless the projection maps pooled states, is in safetensors, and its activation is known."""
     activation(folder)
+    settings = _json(folder / "config.json", required=True)
+    for name in ("module_input_name", "module_output_name"):
+        if settings.get(name) not in (None, "sentence_embedding"):
+            raise InputError(f"{folder}: {name} {settings[name]!r} is not supported: only 'sentence_embedding'")
+    if settings.get("in_features") != hidden_size:
+        raise InputError(f"{folder}: in_features {settings.get('in_features')!r}, but the model has {hidden_size}")
     if not (folder / "model.safetensors").is_file():
         raise InputError(f"{folder}: no model.safetensors")
 

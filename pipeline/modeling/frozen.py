@@ -31,9 +31,9 @@ class FrozenConfig(SimpleNamespace):
 
 
 class FrozenEncoder(nn.Module):
-    """The embeddings and layers of a BERT or RoBERTa model, with Hugging Face's names. It has no `forward`.
+    """The embeddings and layers of a model of TYPES, with Hugging Face's names. It has no `forward`.
 
-    pipeline/modeling/architectures/ computes with its modules.
+    pipeline/modeling/post_norm.py computes with its modules.
     """
 
     def __init__(self, config: FrozenConfig) -> None:

@@ -8,13 +8,14 @@ from pydantic import Field, model_validator
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.existing_model import read_model
 from pipeline.modeling.model_config import AFTER_PADDING, ROBERTAS, model_config, own_name
 from pipeline.notices import noticed, one_line
 from pipeline.runtime import hub
 from pipeline.runtime.work import Metrics, Work
 from pipeline.tokenization.token_files import Specials, Tokens
 from pipeline.tokenization.tokenizer import HUB_FILES as TOKENIZER_HUB_FILES
-from pipeline.tokenization.tokenizer import has_tokenizer, read_tokenizer
+from pipeline.tokenization.tokenizer import has_tokenizer, read_tokenizer, special_tokens
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -94,6 +95,8 @@ def missing(config: InitialConfig) -> list[str]:
     if config.checkpoint is not None and config.checkpoint.exists():
         try:
             model_config(config.checkpoint)
+            if (config.checkpoint / "modules.json").is_file():
+                read_model(config.checkpoint)
         except InputError as error:
             return [f"initial.checkpoint: {error}"]
     return hub.missing(config.pretrained, config.revision, FILES, "initial.checkpoint")
@@ -243,7 +246,12 @@ def _differing(own: "Vector", encoder: EncoderConfig) -> dict[str, str]:
 
 def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:
     """Raises InputError unless the model in `folder` has the vocabulary of `tokenizer`. `place`: for the message."""
-    expected = read_tokenizer(tokenizer).get_vocab()
+    fitting = read_tokenizer(tokenizer)
+    expected, config = fitting.get_vocab(), model_config(folder)
+    padding, own_padding = config.get("pad_token_id"), special_tokens(fitting)[0].pad
+    if config["model_type"] in AFTER_PADDING and padding != own_padding:
+        # Hugging Face's code would give other tokens with this id no position.
+        raise InputError(f"{place}: its pad_token_id is {padding}, the tokenizer's padding token has id {own_padding}")
     if vocab_size != len(expected):
         raise InputError(f"{place}: its vocabulary has {vocab_size} entries, the tokenizer's {len(expected)}")
     if not has_tokenizer(folder):

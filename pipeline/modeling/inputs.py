@@ -58,7 +58,10 @@ def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> F
         tokenizer = read_tokenizer(folder)
         if not joins_words(tokenizer):
             raise InputError(f"encoder.{joined[0]}: does not work with {kind(tokenizer)}, which {folder} has")
-        ids = {name: tuple(tokenizer.encode(text, add_special_tokens=False).ids) for name, text in prefixes.items()}
+        ids = {
+            name: tuple(tokenizer.encode(text.rstrip(), add_special_tokens=False).ids)
+            for name, text in prefixes.items()
+        }
     check_room("encoder.question_prefix", ids["question_prefix"], "encoder.question_tokens", encoder.question_tokens)
     return Form(
         specials=specials,

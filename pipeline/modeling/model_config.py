@@ -14,6 +14,8 @@ AFTER_PADDING = (*ROBERTAS, "mpnet")
 TYPES = ("bert", "distilbert", "electra", *AFTER_PADDING)
 """Values of `model_type` that are supported (pipeline/modeling/architectures/)."""
 SIZES = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
+FURTHER_SIZES = ("num_attention_heads", "intermediate_size", "embedding_size", "relative_attention_num_buckets")
+"""Sizes for which transformers has a default."""
 OWN_NAMES = {
     "distilbert": {
         "hidden_size": "dim",
@@ -39,7 +41,7 @@ MLM_HEADS = (
 def model_config(folder: Path) -> dict[str, Any]:
     """Reads config.json of a checkpoint, with BERT's names of fields.
 
-    Raises InputError if it is missing, not of `TYPES`, or lacks a size.
+    Raises InputError if it is missing, not of `TYPES`, of a decoder, or has an impossible size.
     """
     path = folder / "config.json"
     try:
@@ -52,12 +54,31 @@ def model_config(folder: Path) -> dict[str, Any]:
     if model_type not in TYPES:
         raise InputError(f"{path}: model_type {model_type!r} is not supported: only {', '.join(TYPES)}")
     config |= {name: config[own] for name, own in OWN_NAMES.get(model_type, {}).items() if own in config}
-    for name in (*SIZES, "pad_token_id") if model_type in AFTER_PADDING else SIZES:
-        if name not in config:
-            raise InputError(f"{path}: lacks {name}")
-        if not isinstance(config[name], int):
-            raise InputError(f"{path}: {name} must be an integer: {config[name]!r}")
+    _check_numbers(path, config)
+    if config.get("is_decoder"):
+        raise InputError(f"{path}: is_decoder is set, but only encoders are supported")
+    if not isinstance(config.get("architectures") or [], list):
+        raise InputError(f"{path}: architectures must be a list: {config['architectures']!r}")
     return config
+
+
+def _check_numbers(path: Path, config: Mapping[str, Any]) -> None:
+    """Raises InputError if a size is missing or no positive integer, or if two of them do not fit."""
+    kind = config["model_type"]
+    for name in (*SIZES, *(name for name in FURTHER_SIZES if name in config)):
+        own = own_name(kind, name)
+        if name not in config:
+            raise InputError(f"{path}: lacks {own}")
+        if not isinstance(config[name], int) or isinstance(config[name], bool) or config[name] < 1:
+            raise InputError(f"{path}: {own} must be a positive integer: {config[name]!r}")
+    heads = config.get("num_attention_heads", 1)
+    if config["hidden_size"] % heads:
+        names = own_name(kind, "num_attention_heads"), own_name(kind, "hidden_size")
+        raise InputError(f"{path}: {names[0]} ({heads}) must divide {names[1]} ({config['hidden_size']})")
+    padding = config.get("pad_token_id")
+    limit = min(config["vocab_size"], config["max_position_embeddings"])
+    if kind in AFTER_PADDING and not (isinstance(padding, int) and 0 <= padding < limit):
+        raise InputError(f"{path}: pad_token_id must be an integer from 0 to {limit - 1}: {padding!r}")
 
 
 def own_name(model_type: str, name: str) -> str:

@@ -10,6 +10,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,19 +103,18 @@ def attend(
     heads: int,
     dropout: float,
     masks: Sequence[Tensor] | None = None,
-    added: Sequence[Tensor] | None = None,
 ) -> Tensor:
     """Returns the softmax attention of each row over its own sequence's tokens, [R, D].
 
-    `masks`: for every group, the keys that a row may see, bool, broadcast to [sequences, heads, rows, length].
-    `added`: for every group, what is added to the scores, in the same shape.
+    `masks`: for every group, the keys that a row may see (bool), or what is added to the scores (of the queries' type),
+    broadcast to [sequences, heads, rows, length].
     """
     if queries.size == 0:
         return query_RD
-    if masks is None and added is None and has_kernel(query_RD.device.type):
+    if masks is None and has_kernel(query_RD.device.type):
         return _by_kernel(query_RD, key_TD, value_TD, queries, keys, heads, dropout)
     if query_RD.device.type == "cpu" and query_RD.dtype != torch.float32:
-        return _in_float32(query_RD, key_TD, value_TD, queries, keys, heads, dropout, masks, added)
+        return _in_float32(query_RD, key_TD, value_TD, queries, keys, heads, dropout, masks)
     query_PD = query_RD if queries.pad_P is None else query_RD[queries.pad_P]
     if keys.pad_P is not None:
         key_TD, value_TD = key_TD[keys.pad_P], value_TD[keys.pad_P]
@@ -126,20 +126,21 @@ def attend(
         if width == 0:  # these sequences have no query rows
             continue
         query, key, value = (x.unflatten(0, (sequences, -1)).unflatten(2, (heads, -1)) for x in (query, key, value))
-        mask = _mask(None if masks is None else masks[i], None if added is None else added[i], query.dtype)
+        mask = None if masks is None else masks[i]
         by_torch = dropout == 0.0 or query.device.type != "mps"
         attention = F.scaled_dot_product_attention if by_torch else by_products
-        context = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, dropout)
+        with _one_backend() if query.is_cuda and mask is not None else nullcontext():
+            context = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, dropout)
         contexts.append(context.transpose(1, 2).flatten(0, 1).flatten(1))
     context_PD = torch.cat(contexts)
     return context_PD if queries.real_R is None else context_PD[queries.real_R]
 
 
-def _mask(seen: Tensor | None, added: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Returns one mask for `scaled_dot_product_attention`: bool, or a summand of the scores in their type."""
-    if added is None:
-        return seen
-    return (added if seen is None else added.masked_fill(~seen, -torch.inf)).to(dtype)
+def _one_backend() -> AbstractContextManager[None]:
+    """Both passes of the gradient cache must drop the same numbers, so the choice must not depend on gradients."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    return sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
 
 
 def one_group(rows: Rows) -> Rows:
@@ -157,6 +158,12 @@ def one_group(rows: Rows) -> Rows:
     sequence_R = torch.searchsorted(edges[1:], row_R, right=True)
     real_R = sequence_R * width + row_R - edges[sequence_R]
     return rows._replace(groups=((sequences, width),), pad_P=pad_P, real_R=real_R)
+
+
+def real_keys(every: Rows) -> Tensor:
+    """Returns which keys of `one_group` are no padding, bool [sequences, 1, 1, longest]."""
+    length_B = every.edges[1:] - every.edges[:-1]
+    return (torch.arange(every.longest, device=length_B.device) < length_B[:, None])[:, None, None]
 
 
 def row_positions(wanted: Rows, every: Rows) -> list[Tensor]:

@@ -141,7 +141,7 @@ def projected(folder: Path) -> int | None:
     if dense is None:
         return None
     size = read_model_json(dense / "config.json", dict).get("out_features")
-    if not isinstance(size, int):
+    if not isinstance(size, int) or isinstance(size, bool):
         raise InputError(f"{dense / 'config.json'}: out_features must be an integer: {size!r}")
     return size
 
@@ -187,10 +187,16 @@ def _read_dense(folder: Path) -> Dense:
     from safetensors.torch import load_file
 
     name, path = activation(folder), folder / "model.safetensors"
-    has_bias = read_model_json(folder / "config.json", dict).get("bias", True)
+    settings = read_model_json(folder / "config.json", dict)
+    outputs, inputs = settings.get("out_features"), settings.get("in_features")
+    expected: dict[str, tuple[Any, ...]] = {"linear.weight": (outputs, inputs)}
+    if settings.get("bias", True):
+        expected["linear.bias"] = (outputs,)
     try:
         weights = load_file(path)
-        return Dense(weights["linear.weight"], weights["linear.bias"] if has_bias else None, name)
+        if {key: tuple(x.shape) for key, x in weights.items()} != expected:
+            raise InputError(f"{path}: the projection's weights differ from its config.json")
+        return Dense(weights["linear.weight"], weights.get("linear.bias"), name)
     except (OSError, KeyError, SafetensorError) as error:
         raise InputError(f"{path}: the projection cannot be loaded: {str(error).splitlines()[0]}") from error
 

@@ -15,6 +15,7 @@ from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.cross_entropy import cross_entropy
 from pipeline.modeling.inputs import Packed
 from pipeline.modeling.packing import Chunk, Rows
+from pipeline.modeling.post_norm import apply, attention, embed, keys_values, predicted, rest_of_layer
 
 LanguageModel = Any
 """A Hugging Face model for masked language modelling, such as `BertForMaskedLM`."""
@@ -44,41 +45,43 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
     The CLS rows go through the last layer separately, with their own dropout: so a first pass that needs only them
     (the gradient cache) drops the same numbers, and gives the same bits on a CPU.
     """
-    own = architecture(lm)
     seed(EMBEDDINGS, 0)
-    early_TD = hidden_TD = own.embed(lm, chunk.ids_T, chunk.position_T)
-    *layers, last = own.layers(lm)
+    early_TD = hidden_TD = embed(lm, chunk.ids_T, chunk.position_T)
+    *layers, last = architecture(lm).layers(lm)
+    every = attention(lm, chunk.every, chunk.every)
     for number, layer in enumerate(layers, start=1):
         seed(number, 0)
-        hidden_TD = own.apply(lm, layer, hidden_TD, chunk.every, chunk.every)
+        hidden_TD = apply(lm, layer, hidden_TD, every)
         if number == skip_from:
             early_TD = hidden_TD
     number = len(layers) + 1
-    hidden_TD, *key_value = own.keys_values(last, hidden_TD)
+    hidden_TD, *key_value = keys_values(lm, last, hidden_TD)
     seed(number, CLS)
-    cls_RD = hidden_TD[chunk.cls.at_R]
-    cls_BD = own.rest_of_layer(lm, last, cls_RD, key_value, chunk.cls, chunk.every, float32=True)
+    at_cls = attention(lm, chunk.cls, chunk.every)
+    cls_BD = rest_of_layer(lm, last, hidden_TD[chunk.cls.at_R], key_value, at_cls, float32=True)
     if not masked:
         return States(early_TD, cls_BD, None)
     seed(number, MASKED)
-    late_MD = own.rest_of_layer(lm, last, hidden_TD[chunk.masked.at_R], key_value, chunk.masked, chunk.every)
+    at_masked = attention(lm, chunk.masked, chunk.every)
+    late_MD = rest_of_layer(lm, last, hidden_TD[chunk.masked.at_R], key_value, at_masked)
     return States(early_TD, cls_BD, late_MD)
 
 
 def last_states(model: Any, packed: Packed, wanted: Rows) -> Tensor:
     """Returns the last layer's states at the rows `wanted`, float32 [R, D]. `model`: with any head or none."""
-    own = architecture(model)
-    hidden_TD = own.embed(model, packed.ids_T, packed.position_T, packed.type_T)
-    *layers, last = own.layers(model)
+    hidden_TD = embed(model, packed.ids_T, packed.position_T, packed.type_T)
+    *layers, last = architecture(model).layers(model)
+    every = attention(model, packed.every, packed.every)
     for layer in layers:
-        hidden_TD = own.apply(model, layer, hidden_TD, packed.every, packed.every)
-    return own.apply(model, last, hidden_TD, wanted, packed.every, float32=True)
+        hidden_TD = apply(model, layer, hidden_TD, every)
+    at_wanted = every if wanted.at_R is None else attention(model, wanted, packed.every)
+    return apply(model, last, hidden_TD, at_wanted, float32=True)
 
 
 def prediction_losses(lm: LanguageModel, states_RD: Tensor, label_R: Tensor) -> Tensor:
     """Returns the cross-entropy of the model's own prediction head at each row, [R]."""
     output = lm.get_output_embeddings()
-    return cross_entropy(architecture(lm).predicted(lm, states_RD), output.weight, output.bias, label_R)
+    return cross_entropy(predicted(lm, states_RD), output.weight, output.bias, label_R)
 
 
 def new_head(lm: LanguageModel, layers: int) -> nn.ModuleList:

@@ -155,9 +155,23 @@ def kind(tokenizer: Tokenizer) -> Kind:
 def joins_words(tokenizer: Tokenizer) -> bool:
     """Whether the ids of two texts in a row are those of the texts with a space between them.
 
-    Byte-level BPE treats the first word of a text differently.
+    Byte-level BPE, and some tokenizers of SentencePiece, treat the first word of a text differently.
     """
-    return kind(tokenizer) != "byte-level bpe"
+    if kind(tokenizer) == "byte-level bpe":
+        return False
+    one, two = (tokenizer.encode(text, add_special_tokens=False).ids for text in ("a", "a a"))
+    return one + one == two
+
+
+def separators(tokenizer: Tokenizer) -> int:
+    """Returns the number of special tokens between the texts of a pair: one, or two as RoBERTa has them."""
+    return max(1, len(tokenizer.encode("", "").ids) - 2)
+
+
+def has_pair_types(tokenizer: Tokenizer) -> bool:
+    """Whether the tokenizer gives a pair's second text another token type."""
+    empty = tokenizer.encode("", "")
+    return not empty.ids or any(empty.type_ids)
 
 
 def _converted(folder: Path) -> Tokenizer:

@@ -1,23 +1,20 @@
 """BERT (Devlin et al. 2019)."""
 
-from typing import Any, ClassVar
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from pipeline.modeling.architectures.post_norm import PostNorm, Prediction
+from pipeline.modeling.architectures.architecture import Architecture, Prediction
 
 
-class Bert(PostNorm):
-    has_token_types: ClassVar[bool] = True
+def prediction(lm: Any) -> Prediction:
+    transform = lm.cls.predictions.transform
+    return Prediction(transform.dense, transform.transform_act_fn, transform.LayerNorm)
 
-    def prediction(self, lm: Any) -> Prediction:
-        transform = lm.cls.predictions.transform
-        return Prediction(transform.dense, transform.transform_act_fn, transform.LayerNorm)
 
-    def logit(self, model: Any, cls_B1D: Tensor) -> Tensor:
-        logit_B1: Tensor = model.classifier(model.dropout(model.bert.pooler(cls_B1D)))
-        return logit_B1
+def logit(model: Any, cls_B1D: Tensor) -> Tensor:
+    logit_B1: Tensor = model.classifier(model.dropout(model.bert.pooler(cls_B1D)))
+    return logit_B1
 
-    def last_bias(self, model: Any) -> nn.Parameter:
-        bias: nn.Parameter = model.classifier.bias
-        return bias
+
+BERT = Architecture(prediction, logit=logit, last_bias=lambda model: model.classifier.bias, has_token_types=True)

@@ -1,29 +1,19 @@
 """ELECTRA (Clark et al. 2020): BERT, whose embeddings may have fewer dimensions than its layers."""
 
-from typing import Any, ClassVar
+from typing import Any
 
-from torch import Tensor
+from torch import nn
 
-from pipeline.modeling.architectures.post_norm import PostNorm, Prediction
-from pipeline.modeling.layers import linear
-
-
-class Electra(PostNorm):
-    encoder_options: ClassVar[dict[str, Any]] = {}
-    has_token_types: ClassVar[bool] = True
-
-    def embed(self, model: Any, ids_T: Tensor, position_T: Tensor, type_T: Tensor | None = None) -> Tensor:
-        return _mapped(model, super().embed(model, ids_T, position_T, type_T))
-
-    def positions(self, model: Any, position_T: Tensor) -> Tensor:
-        return _mapped(model, super().positions(model, position_T))
-
-    def prediction(self, lm: Any) -> Prediction:
-        head = lm.generator_predictions
-        return Prediction(head.dense, head.activation, head.LayerNorm)
+from pipeline.modeling.architectures.architecture import Architecture, Prediction
 
 
-def _mapped(model: Any, x_TE: Tensor) -> Tensor:
-    """Maps embeddings to the layers' dimensions, if these differ."""
-    base = model.base_model
-    return linear(base.embeddings_project, x_TE) if hasattr(base, "embeddings_project") else x_TE
+def prediction(lm: Any) -> Prediction:
+    head = lm.generator_predictions
+    return Prediction(head.dense, head.activation, head.LayerNorm)
+
+
+def embedding_map(model: Any) -> nn.Linear | None:
+    return getattr(model.base_model, "embeddings_project", None)
+
+
+ELECTRA = Architecture(prediction, embedding_map=embedding_map, has_token_types=True, encoder_options={})

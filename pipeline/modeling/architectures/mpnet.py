@@ -4,68 +4,51 @@ Shapes: n sequences, W query rows and L keys of each, H heads.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pipeline.modeling.architectures.post_norm import Layer, PostNorm, Prediction
+from pipeline.modeling.architectures.architecture import Architecture, Layer, Prediction
 from pipeline.modeling.layers import Embeddings, Residual
-from pipeline.modeling.packing import Rows, attend, has_kernel, one_group
 
 FARTHEST = 128
 """Distances from here on share a bias in each direction."""
 
 
-class MPNet(PostNorm):
-    has_score_bias: ClassVar[bool] = True
+def prediction(lm: Any) -> Prediction:
+    return Prediction(lm.lm_head.dense, F.gelu, lm.lm_head.layer_norm)
 
-    def embeddings(self, model: Any) -> Embeddings:
-        own = model.base_model.embeddings
-        # The model's code fixes its padding id.
-        first = own.padding_idx + 1
-        return Embeddings(own.word_embeddings, None, own.position_embeddings, own.LayerNorm, own.dropout, first)
 
-    def layer(self, layer: Any) -> Layer:
-        own, output = layer.attention.attn, layer.output
-        return Layer(
-            query=own.q,
-            key=own.k,
-            value=own.v,
-            heads=own.num_attention_heads,
-            dropout=own.dropout,
-            attended=Residual(own.o, layer.attention.LayerNorm, layer.attention.dropout),
-            inner=layer.intermediate.dense,
-            activation=layer.intermediate.intermediate_act_fn,
-            output=Residual(output.dense, output.LayerNorm, output.dropout),
-        )
+def embeddings(model: Any) -> Embeddings:
+    own = model.base_model.embeddings
+    # The model's code fixes its padding id.
+    first = own.padding_idx + 1
+    return Embeddings(own.word_embeddings, None, own.position_embeddings, own.LayerNorm, own.dropout, first)
 
-    def prediction(self, lm: Any) -> Prediction:
-        return Prediction(lm.lm_head.dense, F.gelu, lm.lm_head.layer_norm)
 
-    def attend(
-        self,
-        model: Any,
-        query_key_value: tuple[Tensor, Tensor, Tensor],
-        wanted: Rows,
-        every: Rows,
-        heads: int,
-        dropout: float,
-        masks: Sequence[Tensor] | None,
-    ) -> Tensor:
-        if masks is None and has_kernel(every.edges.device.type):  # the kernel has no bias; few long calls are faster
-            length_n = every.edges[1:] - every.edges[:-1]
-            masks = [(torch.arange(every.longest, device=length_n.device) < length_n[:, None])[:, None, None]]
-            wanted, every = one_group(wanted), one_group(every)
-        return attend(*query_key_value, wanted, every, heads, dropout, masks, self.score_biases(model, wanted, every))
+def layer(layer: Any) -> Layer:
+    own, output = layer.attention.attn, layer.output
+    return Layer(
+        query=own.q,
+        key=own.k,
+        value=own.v,
+        heads=own.num_attention_heads,
+        dropout=own.dropout,
+        attended=Residual(own.o, layer.attention.LayerNorm, layer.attention.dropout),
+        inner=layer.intermediate.dense,
+        activation=layer.intermediate.intermediate_act_fn,
+        output=Residual(output.dense, output.LayerNorm, output.dropout),
+    )
 
-    def score_bias(self, model: Any, position_nW: Tensor, length: int) -> Tensor:
-        table = model.base_model.encoder.relative_attention_bias
-        key_L = torch.arange(length, device=position_nW.device)
-        bias_nWLH: Tensor = table(buckets(key_L - position_nW[..., None], table.num_embeddings))
-        return bias_nWLH.permute(0, 3, 1, 2)
+
+def score_bias(model: Any, position_nW: Tensor, length: int) -> Tensor:
+    """Returns the bias of queries at these positions for `length` keys, [n, H, W, L]; all layers share its table."""
+    table = model.base_model.encoder.relative_attention_bias
+    key_L = torch.arange(length, device=position_nW.device)
+    bias_nWLH: Tensor = table(buckets(key_L - position_nW[..., None], table.num_embeddings))
+    return bias_nWLH.permute(0, 3, 1, 2)
 
 
 def buckets(distance: Tensor, number: int) -> Tensor:
@@ -81,3 +64,6 @@ def buckets(distance: Tensor, number: int) -> Tensor:
     far = torch.log(size.clamp(min=1).float() / single) / math.log(FARTHEST / single) * (half - single)
     place = torch.where(size < single, size, (single + far.long()).clamp(max=half - 1))
     return place + half * (distance > 0)
+
+
+MPNET = Architecture(prediction, embeddings=embeddings, layer=layer, score_bias=score_bias)

@@ -2,24 +2,24 @@
 
 from typing import Any
 
-from pipeline.modeling.architectures.bert import Bert
-from pipeline.modeling.architectures.distilbert import DistilBert
-from pipeline.modeling.architectures.electra import Electra
-from pipeline.modeling.architectures.mpnet import MPNet
-from pipeline.modeling.architectures.post_norm import PostNorm
-from pipeline.modeling.architectures.roberta import Roberta
+from pipeline.modeling.architectures.architecture import Architecture
+from pipeline.modeling.architectures.bert import BERT
+from pipeline.modeling.architectures.distilbert import DISTILBERT
+from pipeline.modeling.architectures.electra import ELECTRA
+from pipeline.modeling.architectures.mpnet import MPNET
+from pipeline.modeling.architectures.roberta import ROBERTA
 
-ARCHITECTURES: dict[str, PostNorm] = {
-    "bert": Bert(),
-    "roberta": Roberta(),
-    "xlm-roberta": Roberta(),
-    "camembert": Roberta(),
-    "electra": Electra(),
-    "distilbert": DistilBert(),
-    "mpnet": MPNet(),
+ARCHITECTURES = {
+    "bert": BERT,
+    "roberta": ROBERTA,
+    "xlm-roberta": ROBERTA,
+    "camembert": ROBERTA,
+    "electra": ELECTRA,
+    "distilbert": DISTILBERT,
+    "mpnet": MPNET,
 }
 
 
-def architecture(model: Any) -> PostNorm:
+def architecture(model: Any) -> Architecture:
     """Returns the architecture of a Hugging Face model, or of a `FrozenEncoder`."""
     return ARCHITECTURES[model.config.model_type]

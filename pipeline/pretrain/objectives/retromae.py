@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.packing import Batch, Chunk, one_group
+from pipeline.modeling.post_norm import attention, embed, keys_values, position_embeddings, rest_of_layer
 from pipeline.modeling.transformer import HEAD, LanguageModel, Seed, States, prediction_losses
 from pipeline.pretrain.objectives import Objective
 from pipeline.training import flops
@@ -43,17 +43,16 @@ def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk:
     embeddings are).
     """
     assert chunk.cls.at_R is not None
-    own = architecture(lm)
-    context_TD = own.embed(lm, true_T, chunk.position_T)
+    context_TD = embed(lm, true_T, chunk.position_T)
     context_TD = context_TD.index_copy(0, chunk.cls.at_R, cls_BD.to(context_TD.dtype))
-    query_TD = own.positions(lm, chunk.position_T) + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
+    query_TD = position_embeddings(lm, chunk.position_T) + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
     # Few long calls of attention are faster on a GPU.
     every = chunk.every if true_T.device.type == "cpu" else one_group(chunk.every)
     length_B = (every.edges[1:] - every.edges[:-1]).long()
     of_groups = length_B.split([sequences for sequences, _ in every.groups])
     masks = [visible(length_n, width) for length_n, (_, width) in zip(of_groups, every.groups, strict=True)]
-    _, *key_value = own.keys_values(layer, context_TD)
-    return own.rest_of_layer(lm, layer, query_TD, key_value, every, every, masks)
+    _, *key_value = keys_values(lm, layer, context_TD)
+    return rest_of_layer(lm, layer, query_TD, key_value, attention(lm, every, every, masks))
 
 
 def visible(length_n: Tensor, width: int) -> Tensor:

@@ -34,13 +34,13 @@ def without_prompt(folder: Path) -> Path:
     return sentence(folder, pooling={"include_prompt": False}, prompts=PROMPTS)
 
 
-def map_with_activation(folder: Path) -> Path:
-    model = sentence(folder, ("Transformer", "Pooling", "Dense"))
-    settings = json.loads((model / "2_Dense" / "config.json").read_text())
-    write_json(
-        model / "2_Dense" / "config.json", {**settings, "activation_function": "torch.nn.modules.activation.Softmax"}
-    )
-    return model
+def map_of(**changed: object) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = sentence(folder, ("Transformer", "Pooling", "Dense")) / "2_Dense" / "config.json"
+        write_json(path, {**json.loads(path.read_text()), **changed})
+        return folder
+
+    return make
 
 
 def no_model(folder: Path) -> Path:
@@ -81,13 +81,24 @@ def cased(folder: Path) -> Path:
         (lambda f: sentence(f, ("Transformer",)), "modules.json: the modules Transformer are not supported"),
         (lambda f: sentence(f, ("Router",)), "modules.json: a module Router is not supported"),
         (two_maps, "the modules Transformer, Pooling, Dense, Dense are not supported"),
-        (map_with_activation, "2_Dense: the activation Softmax is not supported: only Identity, Tanh"),
+        (map_of(in_features=7), "2_Dense: in_features 7, but the model has"),
+        (map_of(module_input_name="token_embeddings"), "2_Dense: module_input_name 'token_embeddings' is not"),
+        (
+            map_of(activation_function="torch.nn.Softmax"),
+            "2_Dense: the activation Softmax is not supported: only Identity, Tanh",
+        ),
         (with_max, "pooling by pooling_mode_max_tokens and pooling_mode_mean_tokens is not supported"),
         (last_token, "pooling by pooling_mode_lasttoken"),
         (without_prompt, "pooling without the prompt (include_prompt: false)"),
         (lambda f: sentence(f, TWO, similarity_fn_name="euclidean"), "similarity_fn_name 'euclidean'"),
         (lambda f: sentence(f, similarity_fn_name="manhattan"), "similarity_fn_name 'manhattan'"),
         (config_of(model_type="gpt2"), "config.json: model_type 'gpt2' is not supported"),
+        (config_of(is_decoder=True), "config.json: is_decoder is set, but only encoders are supported"),
+        (config_of(num_attention_heads=7), "config.json: num_attention_heads (7) must divide hidden_size"),
+        (config_of(intermediate_size=0), "config.json: intermediate_size must be a positive integer: 0"),
+        (config_of(architectures=5), "config.json: architectures must be a list: 5"),
+        (lambda f: sentence(f, truncate_dim=4), "config_sentence_transformers.json: truncate_dim is not supported"),
+        (lambda f: sentence(f, texts={"transformer_task": "fill-mask"}), "transformer_task 'fill-mask' is not"),
         (config_of(position_embedding_type="relative_key"), "position_embedding_type 'relative_key'"),
         (config_of(architectures=["BertForSequenceClassification"]), "{}: a cross-encoder, which scores pairs"),
         (without("model.safetensors", "pytorch_model.bin"), "no model.safetensors; transformers' save_pretrained"),

@@ -1,5 +1,7 @@
 """Rows and scores of pairs equal those of transformers and sentence-transformers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -90,6 +92,8 @@ def test_rows_of_the_tokens_stage_equal_those_of_transformers(tmp_path, work):
             expected = reader(question, f"{title} {text}")
             assert ids.tolist() == expected["input_ids"]
             assert (np.arange(len(ids)) >= second).astype(int).tolist() == expected["token_type_ids"]
+    of_one_type = pair_rows(data, [0], [1], replace(form, has_types=False))
+    assert of_one_type.second_N[0] == len(of_one_type.ids[0])
 
 
 def test_token_types_matter(world, teacher):

@@ -11,7 +11,7 @@ from vectors import data, longest, reference
 
 from pipeline.dense import exact_gpu
 from pipeline.dense.exact import exact_top_k
-from pipeline.dense.exact_gpu import load, room
+from pipeline.dense.exact_gpu import load, room_for_vectors
 from pipeline.dense.rescore import best_k, error_bound, rescore
 from pipeline.errors import InputError
 
@@ -166,8 +166,8 @@ def test_only_the_last_block_has_more_digits(monkeypatch):
 
 
 def test_a_search_has_four_gibibytes_besides_the_vectors():
-    assert room(3 << 30) == 0
-    assert room(24 << 30) == 18 << 30
+    assert room_for_vectors(3 << 30) == 0
+    assert room_for_vectors(24 << 30) == 18 << 30
 
 
 def test_sums_near_the_middle_of_two_float32_numbers_are_those_of_the_processor(monkeypatch):

@@ -143,6 +143,15 @@ def test_a_configured_checkpoint_is_used_unchanged(inputs, tmp_path):
     assert (metrics["head"], metrics["layers"]) == ("kept", 2)
 
 
+def test_another_padding_token_is_refused(inputs, tmp_path):
+    """Hugging Face's RoBERTa would read another token as padding."""
+    model, _ = run(inputs, tmp_path / "first", architecture="roberta")
+    model.config.pad_token_id = 3
+    save_checkpoint(tmp_path / "start", model, inputs[0])
+    with pytest.raises(InputError, match=r"its pad_token_id is 3, the tokenizer's padding token has id 0$"):
+        run(inputs, tmp_path / "out", checkpoint=tmp_path / "start")
+
+
 def test_another_vocabulary_is_refused(inputs, tmp_path):
     model, _ = run(inputs, tmp_path / "given")
     vocabulary = stage.read_tokenizer(inputs[0]).get_vocab()

@@ -159,12 +159,12 @@ def test_fields_that_exclude_each_other_are_refused():
         ('{"model_type": "bert", "vocab_size": 200}', "lacks num_hidden_layers"),
         (
             '{"model_type": "bert", "vocab_size": 200, "num_hidden_layers": "two", "max_position_embeddings": 32}',
-            "num_hidden_layers must be an integer: 'two'",
+            "num_hidden_layers must be a positive integer: 'two'",
         ),
         (
             '{"model_type": "roberta", "vocab_size": 200, "num_hidden_layers": 2, "max_position_embeddings": 32, '
             '"hidden_size": 8, "pad_token_id": null}',
-            "pad_token_id must be an integer: None",
+            "pad_token_id must be an integer from 0 to 31: None",
         ),
     ],
 )

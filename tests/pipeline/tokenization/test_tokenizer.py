@@ -22,10 +22,12 @@ from pipeline.runtime.work import Work
 from pipeline.tokenization import wordpiece
 from pipeline.tokenization.tokenizer import (
     TokenizerConfig,
+    has_pair_types,
     joins_words,
     kind,
     missing,
     read_tokenizer,
+    separators,
     special_tokens,
     tokenizer,
 )
@@ -213,6 +215,9 @@ def test_unigram_from_a_folder(tmp_path, collection):
     out = run(tmp_path, collection, path=tmp_path / "xlmr")
     direct, by_transformers = read_tokenizer(out), AutoTokenizer.from_pretrained(out)
     assert (kind(direct), joins_words(direct)) == ("unigram", True)
+    assert (separators(direct), has_pair_types(direct)) == (2, False)
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    assert not joins_words(unigram)
     text = "Return the length of the list."
     assert direct.encode(text).ids == by_transformers(text).input_ids
     first, second = (
