@@ -132,11 +132,15 @@ def read_tokenizer_or_vocabulary(path: Path, normal: wordpiece.Normal) -> Tokeni
 def special_tokens(tokenizer: Tokenizer) -> tuple[Specials, dict[str, str]]:
     """Returns the special tokens' ids, and their texts by transformers' names (`cls_token`, ...). Raises InputError."""
     vocabulary = tokenizer.get_vocab()
-    for names in (BERT, MPNET, ROBERTA):
-        if vocabulary.keys() >= set(names.values()):
-            ids = {role: vocabulary[text] for role, text in names.items()}
-            return Specials(len(vocabulary), **ids), {f"{role}_token": text for role, text in names.items()}
-    raise InputError(f"tokenizer: has neither {' '.join(BERT.values())} nor {' '.join(ROBERTA.values())}")
+    known = [names for names in (BERT, MPNET, ROBERTA) if vocabulary.keys() >= set(names.values())]
+    if not known:
+        raise InputError(f"tokenizer: has neither {' '.join(BERT.values())} nor {' '.join(ROBERTA.values())}")
+    # MPNet's vocabulary has BERT's special tokens too, as ordinary entries.
+    around = tokenizer.encode("").ids
+    used = [names for names in known if around == [vocabulary[names["cls"]], vocabulary[names["sep"]]]]
+    names = (used or known)[0]
+    ids = {role: vocabulary[text] for role, text in names.items()}
+    return Specials(len(vocabulary), **ids), {f"{role}_token": text for role, text in names.items()}
 
 
 def kind(tokenizer: Tokenizer) -> Kind:

@@ -229,13 +229,14 @@ def test_unigram_from_a_folder(tmp_path, collection):
 
 
 def test_mpnets_special_tokens(tmp_path, collection):
-    """Those of RoBERTa, but for BERT's [UNK]; the vocabulary also has RoBERTa's <unk>."""
+    """Those of RoBERTa, but for BERT's [UNK]; the vocabulary also has all of BERT's, and RoBERTa's <unk>."""
     names = ["<s>", "<pad>", "</s>", "<unk>", "[UNK]", "<mask>"]
     letters = sorted({letter for text in docstrings() for letter in text.lower() if not letter.isspace()})
-    entries = [*names, *letters, *(f"##{letter}" for letter in letters)]
+    entries = [*names, "[PAD]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
     wordpiece = Tokenizer(models.WordPiece({entry: i for i, entry in enumerate(entries)}, unk_token="[UNK]"))
     wordpiece.normalizer = normalizers.BertNormalizer()
     wordpiece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    wordpiece.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     (tmp_path / "mpnet").mkdir()
     wordpiece.save(str(tmp_path / "mpnet" / "tokenizer.json"))
     specials, texts = special_tokens(read_tokenizer(tmp_path / "mpnet"))
