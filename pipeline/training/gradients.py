@@ -13,6 +13,15 @@ BUCKET = 25 << 20
 2020, PyTorch Distributed, section 3.2.3)."""
 
 
+def gradient_buffer(parameters: Sequence[nn.Parameter], others: int, device: str) -> Tensor:
+    """Gives each parameter a part of one buffer of zeros as its gradient; returns it, with `others` further numbers."""
+    sizes = [parameter.numel() for parameter in parameters]
+    buffer = torch.zeros(sum(sizes) + others, device=device)
+    for parameter, part in zip(parameters, buffer[: sum(sizes)].split(sizes), strict=True):
+        parameter.grad = part.view_as(parameter)
+    return buffer
+
+
 class GradientSum:
     """Sums an update's gradients over the ranks.
 

@@ -116,16 +116,14 @@ def train(
     from pipeline.runtime.checkpoints import restore, save_state
     from pipeline.runtime.precision import low_precision
     from pipeline.training import flops
-    from pipeline.training.gradients import BUCKET, GradientSum, use_gradient_sum
+    from pipeline.training.gradients import BUCKET, GradientSum, gradient_buffer, use_gradient_sum
     from pipeline.training.loss_scale import LossScale, use_loss_scale
 
     module.train()
     parameters = [p for p in module.parameters() if p.requires_grad]
     # All gradients and figures share one buffer: one norm, one clearing, few sums over the ranks.
-    buffer = torch.zeros(sum(p.numel() for p in parameters) + FIGURES, device=device)
+    buffer = gradient_buffer(parameters, FIGURES, device)
     gradient, figures = buffer[:-FIGURES], buffer[-FIGURES:]
-    for parameter, part in zip(parameters, gradient.split([p.numel() for p in parameters]), strict=True):
-        parameter.grad = part.view_as(parameter)
     gradient_sum = GradientSum(parameters, buffer, BUCKET if device == "cuda" else None)
     use_gradient_sum(gradient_sum)
     adam = adamw(parameters, optimiser)

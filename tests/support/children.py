@@ -187,12 +187,9 @@ def summed_gradients(*, progress, device):
     torch.manual_seed(3)
     module = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(6)))
     parameters = [*module.parameters()]
-    sizes = [p.numel() for p in parameters]
     figures = {}
     for name, bucket in (("once", None), ("buckets", 100)):
-        buffer = torch.zeros(sum(sizes) + 1)
-        for parameter, part in zip(parameters, buffer[:-1].split(sizes), strict=True):
-            parameter.grad = part.view_as(parameter)
+        buffer = gradients.gradient_buffer(parameters, 1, "cpu")
         gradient_sum = gradients.GradientSum(parameters, buffer, bucket)
         gradients.use_gradient_sum(gradient_sum)
         for number in range(2):

@@ -14,7 +14,7 @@ from pipeline.runtime import ranks
 from pipeline.runtime.launch import launch
 from pipeline.runtime.work import silent
 from pipeline.training import gradients
-from pipeline.training.gradients import GradientSum
+from pipeline.training.gradients import GradientSum, gradient_buffer
 
 SUPPORT = Path(__file__).parents[2] / "support"
 BUCKET = 50_000
@@ -50,11 +50,7 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> Sums:
 def with_buffer(module: nn.Module) -> tuple[list[nn.Parameter], Tensor]:
     """Gives each parameter a part of one buffer as its gradient, with two figures at its end."""
     parameters = [*module.parameters()]
-    sizes = [p.numel() for p in parameters]
-    buffer = torch.zeros(sum(sizes) + 2)
-    for parameter, part in zip(parameters, buffer[:-2].split(sizes), strict=True):
-        parameter.grad = part.view_as(parameter)
-    return parameters, buffer
+    return parameters, gradient_buffer(parameters, 2, "cpu")
 
 
 def use(monkeypatch: pytest.MonkeyPatch, module: nn.Module) -> tuple[GradientSum, Tensor]:
