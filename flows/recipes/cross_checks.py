@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flows.recipes.sections import Sections
 from pipeline.advice import option
-from pipeline.cross_encoder.lengths import special_tokens
+from pipeline.cross_encoder.lengths import pair_special_tokens
 
 if TYPE_CHECKING:
     from pipeline.cross_encoder.soft_labels import SoftLabelsConfig
@@ -74,7 +74,7 @@ def length_limits(recipe: Sections) -> list[Limit]:
     }
     if recipe.cross_encoder.checkpoint is None and (recipe.teaches or recipe.rerank is not None):
         own = recipe.cross_encoder
-        special = special_tokens(recipe.initial.architecture)
+        special = pair_special_tokens(recipe.initial.architecture)
         fewer = 4 - special  # two texts alone have four special tokens
         name = "cross_encoder.question_tokens + passage_tokens" + (f" - {fewer}" if fewer else "")
         lengths[name] = own.question_tokens + own.passage_tokens - fewer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from pipeline.cross_encoder.lengths import Lengths, check_lengths, count_cut, special_tokens
+from pipeline.cross_encoder.lengths import Lengths, check_lengths, count_cut, pair_special_tokens
 from pipeline.errors import InputError
 from pipeline.finetune import training_pools
 from pipeline.finetune.config import ExamplesConfig, TrainSubset
@@ -151,5 +151,5 @@ def update_tokens(config: CrossEncoderConfig, data: "Tokens", pools: "Pools") ->
     own = lengths(config)
     passage_N = np.minimum(data.titles.lengths, own.title_tokens) + data.passages.lengths
     question = np.minimum(data.queries.lengths[pools.queries], own.question_tokens).mean()
-    pair = float(question + np.minimum(passage_N, own.passage_tokens).mean()) + special_tokens("bert")
+    pair = float(question + np.minimum(passage_N, own.passage_tokens).mean()) + pair_special_tokens("bert")
     return mean_batch(pools, config.batch_queries) * (1 + config.negatives_per_query) * pair

@@ -18,7 +18,7 @@ FILE = "pairs.json"
 """File in a cross-encoder's folder: its `Lengths`."""
 
 
-def special_tokens(model_type: str) -> int:
+def pair_special_tokens(model_type: str) -> int:
     """Returns the number of special tokens in a pair's row with the type's own tokenizers: RoBERTa's separate twice."""
     return 4 if model_type in AFTER_PADDING else 3
 
@@ -55,7 +55,7 @@ def check_lengths(model: Path, tokens: Path, lengths: Lengths, field: str) -> No
         raise InputError(
             f"{field}: the model in {model} has {config['vocab_size']} tokens, but the tokenizer has {entries}"
         )
-    own = 2 + separators(read_tokenizer(model)) if has_tokenizer(model) else special_tokens(config["model_type"])
+    own = 2 + separators(read_tokenizer(model)) if has_tokenizer(model) else pair_special_tokens(config["model_type"])
     longest = lengths.question_tokens + lengths.passage_tokens + own
     if longest > input_limit(config):
         raise InputError(
