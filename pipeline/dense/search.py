@@ -118,7 +118,8 @@ def copy_to_gpu(index: Index) -> "GpuVectors | None":
     """Returns the index's vectors for exact searches on this process's GPU; None if they do not fit."""
     from pipeline.dense.exact_gpu import load
 
-    return load(index.vectors_ND, "cuda", gpu_room("cuda") or 0)
+    room = gpu_room("cuda")
+    return None if room is None else load(index.vectors_ND, "cuda", room)
 
 
 def _write(questions: Questions, job: Job, collection: Path, out: Path) -> Metrics:
