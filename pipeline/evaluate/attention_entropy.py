@@ -16,7 +16,7 @@ from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.packing import Rows
 from pipeline.modeling.passes import fill
-from pipeline.modeling.post_norm import attention, embed, keys_values, rest_of_layer, score_biases
+from pipeline.modeling.post_norm import attention_layout, embed, keys_values, rest_of_layer, score_biases
 
 
 def entropy_rows(model: Any, ids: Ids, budget: int, done: Callable[[int], None]) -> np.ndarray:
@@ -40,7 +40,7 @@ def cls_entropies(model: Any, packed: Packed) -> Tensor:
     """
     every, layers = packed.every, architecture(model).layers(model)
     masks = [torch.ones(1, 1, dtype=torch.bool, device=model.device)] * len(every.groups)
-    at_every = attention(model, every, every, masks)
+    at_every = attention_layout(model, every, every, masks)
     added = score_biases(model, packed.first, every)
     hidden_TD = embed(model, packed.ids_T, packed.position_T)
     entropies = []

@@ -1,4 +1,4 @@
-"""Embeddings and layers of a model of any architecture, over packed sequences.
+"""Embeddings and layers over packed sequences. All architectures normalise after each sum (post-norm).
 
 Shapes: T tokens of a chunk, R rows that are computed, D dimensions, H heads; n sequences of a group, W rows and L keys
 of each.
@@ -16,7 +16,7 @@ from pipeline.modeling.packing import Rows, attend, has_kernel, one_group, real_
 from pipeline.runtime.precision import autocast_type
 
 
-class Attention(NamedTuple):
+class AttentionLayout(NamedTuple):
     """Who attends to whom, in all layers."""
 
     wanted: Rows
@@ -27,14 +27,14 @@ class Attention(NamedTuple):
     """As in `packing.attend`."""
 
 
-def attention(model: Any, wanted: Rows, every: Rows, masks: Sequence[Tensor] | None = None) -> Attention:
+def attention_layout(model: Any, wanted: Rows, every: Rows, masks: Sequence[Tensor] | None = None) -> AttentionLayout:
     """Returns how the rows `wanted` attend to all rows. Layers share it, as a bias of the scores needs much memory.
 
     `masks`: bool, as in `packing.attend`.
     """
     device = every.edges.device.type
     if architecture(model).score_bias is None:
-        return Attention(wanted, every, masks)
+        return AttentionLayout(wanted, every, masks)
     if masks is None and has_kernel(device):  # the kernel has no bias; few long calls are faster
         masks, wanted, every = [real_keys(every)], one_group(wanted), one_group(every)
     biases = score_biases(model, wanted, every) or []
@@ -42,7 +42,7 @@ def attention(model: Any, wanted: Rows, every: Rows, masks: Sequence[Tensor] | N
         biases = [bias.masked_fill(~seen, -torch.inf) for bias, seen in zip(biases, masks, strict=True)]
     # A CPU's attention is float32 in any precision.
     dtype = torch.float32 if device == "cpu" else autocast_type(device) or torch.float32
-    return Attention(wanted, every, [bias.to(dtype) for bias in biases])
+    return AttentionLayout(wanted, every, [bias.to(dtype) for bias in biases])
 
 
 def score_biases(model: Any, wanted: Rows, every: Rows) -> list[Tensor] | None:
@@ -70,7 +70,7 @@ def _mapped(model: Any, embedded: Tensor) -> Tensor:
     return embedded if own is None else linear(own, embedded)
 
 
-def apply(model: Any, layer: Any, hidden_TD: Tensor, at: Attention, float32: bool = False) -> Tensor:
+def apply(model: Any, layer: Any, hidden_TD: Tensor, at: AttentionLayout, float32: bool = False) -> Tensor:
     """Returns a layer's output at the rows `at.wanted` of a packed chunk, [R, D].
 
     `float32`: also within `autocast`.
@@ -97,7 +97,7 @@ def rest_of_layer(
     layer: Any,
     query_RD: Tensor,
     keys_and_values: Sequence[Tensor],
-    at: Attention,
+    at: AttentionLayout,
     float32: bool = False,
     projected_RD: Tensor | None = None,
 ) -> Tensor:

@@ -15,7 +15,7 @@ from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.cross_entropy import cross_entropy
 from pipeline.modeling.inputs import Packed
 from pipeline.modeling.packing import Chunk, Rows
-from pipeline.modeling.post_norm import apply, attention, embed, keys_values, predicted, rest_of_layer
+from pipeline.modeling.post_norm import apply, attention_layout, embed, keys_values, predicted, rest_of_layer
 
 LanguageModel = Any
 """A Hugging Face model for masked language modelling, such as `BertForMaskedLM`."""
@@ -48,7 +48,7 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
     seed(EMBEDDINGS, 0)
     early_TD = hidden_TD = embed(lm, chunk.ids_T, chunk.position_T)
     *layers, last = architecture(lm).layers(lm)
-    every = attention(lm, chunk.every, chunk.every)
+    every = attention_layout(lm, chunk.every, chunk.every)
     for number, layer in enumerate(layers, start=1):
         seed(number, 0)
         hidden_TD = apply(lm, layer, hidden_TD, every)
@@ -57,12 +57,12 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
     number = len(layers) + 1
     hidden_TD, *key_value = keys_values(lm, last, hidden_TD)
     seed(number, CLS)
-    at_cls = attention(lm, chunk.cls, chunk.every)
+    at_cls = attention_layout(lm, chunk.cls, chunk.every)
     cls_BD = rest_of_layer(lm, last, hidden_TD[chunk.cls.at_R], key_value, at_cls, float32=True)
     if not masked:
         return States(early_TD, cls_BD, None)
     seed(number, MASKED)
-    at_masked = attention(lm, chunk.masked, chunk.every)
+    at_masked = attention_layout(lm, chunk.masked, chunk.every)
     late_MD = rest_of_layer(lm, last, hidden_TD[chunk.masked.at_R], key_value, at_masked)
     return States(early_TD, cls_BD, late_MD)
 
@@ -71,10 +71,10 @@ def last_states(model: Any, packed: Packed, wanted: Rows) -> Tensor:
     """Returns the last layer's states at the rows `wanted`, float32 [R, D]. `model`: with any head or none."""
     hidden_TD = embed(model, packed.ids_T, packed.position_T, packed.type_T)
     *layers, last = architecture(model).layers(model)
-    every = attention(model, packed.every, packed.every)
+    every = attention_layout(model, packed.every, packed.every)
     for layer in layers:
         hidden_TD = apply(model, layer, hidden_TD, every)
-    at_wanted = every if wanted.at_R is None else attention(model, wanted, packed.every)
+    at_wanted = every if wanted.at_R is None else attention_layout(model, wanted, packed.every)
     return apply(model, last, hidden_TD, at_wanted, float32=True)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.modeling.packing import Batch, Chunk, one_group
-from pipeline.modeling.post_norm import attention, embed, keys_values, position_embeddings, rest_of_layer
+from pipeline.modeling.post_norm import attention_layout, embed, keys_values, position_embeddings, rest_of_layer
 from pipeline.modeling.transformer import HEAD, LanguageModel, Seed, States, prediction_losses
 from pipeline.pretrain.objectives import Objective
 from pipeline.training import flops
@@ -52,7 +52,7 @@ def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk:
     of_groups = length_B.split([sequences for sequences, _ in every.groups])
     masks = [visible(length_n, width) for length_n, (_, width) in zip(of_groups, every.groups, strict=True)]
     _, *key_value = keys_values(lm, layer, context_TD)
-    return rest_of_layer(lm, layer, query_TD, key_value, attention(lm, every, every, masks))
+    return rest_of_layer(lm, layer, query_TD, key_value, attention_layout(lm, every, every, masks))
 
 
 def visible(length_n: Tensor, width: int) -> Tensor:
