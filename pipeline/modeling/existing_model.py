@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import input_limit, model_config
+from pipeline.modeling.model_config import check_padding, input_limit, model_config
 from pipeline.modeling.sentence_transformers_files import (
     KINDS,
     POOLING,
     Pooling,
-    activation,
     check_kinds,
     is_tied,
     projected,
+    read_dense_settings,
     read_model_json,
     read_modules,
     side,
 )
 from pipeline.tokenization.tokenizer import FILES as TOKENIZER_FILES
-from pipeline.tokenization.tokenizer import has_tokenizer, read_tokenizer
+from pipeline.tokenization.tokenizer import has_tokenizer, read_tokenizer, special_tokens
 
 NO_BI_ENCODERS = {
     "SparseEncoder": "a sparse encoder, whose vectors have one dimension per word",
@@ -110,10 +110,12 @@ def read_model(folder: Path) -> ExistingModel:
 
 
 def read_whole_model(folder: Path) -> ExistingModel:
-    """As `read_model`, for a folder whose own tokenizer is used. Raises InputError if it has none."""
+    """As `read_model`, for a folder whose own tokenizer is used. Raises InputError if it has none that fits."""
     one = read_model(folder)
     if not one.own_tokenizer:
         raise InputError(f"{one.folder}: no tokenizer: {', '.join(TOKENIZER_FILES)} are all missing")
+    specials, _ = special_tokens(read_tokenizer(one.folder))
+    check_padding(str(one.folder), model_config(one.folder), specials.pad)
     return one
 
 
@@ -134,15 +136,10 @@ def _modules(folder: Path) -> dict[str, Path]:
 
 
 def _check(folder: Path, config: Mapping[str, Any]) -> None:
-    """Raises InputError for a config.json that the packed forward pass does not support, or if there are no weights."""
+    """Raises InputError for a cross-encoder, or if there are no weights."""
     for name in config.get("architectures") or ():
         if str(name).endswith("ForSequenceClassification"):
             raise InputError(f"{folder}: {NO_BI_ENCODERS['CrossEncoder']} ({name})")
-    kind = config.get("position_embedding_type", "absolute")
-    if kind != "absolute":
-        raise InputError(
-            f"{folder / 'config.json'}: position_embedding_type {kind!r} is not supported: only 'absolute'"
-        )
     if not any(folder.glob("model*.safetensors")):
         old = (folder / "pytorch_model.bin").is_file()
         how = "; transformers' save_pretrained converts pytorch_model.bin" if old else ""
@@ -171,14 +168,10 @@ def _pooling(folder: Path, prompted: bool) -> Pooling:
 
 
 def _check_projection(folder: Path, hidden_size: int) -> None:
-    """Raises InputError unless the projection maps pooled states, is in safetensors, and its activation is known."""
-    activation(folder)
-    settings = _json(folder / "config.json", required=True)
-    for name in ("module_input_name", "module_output_name"):
-        if settings.get(name) not in (None, "sentence_embedding"):
-            raise InputError(f"{folder}: {name} {settings[name]!r} is not supported: only 'sentence_embedding'")
-    if settings.get("in_features") != hidden_size:
-        raise InputError(f"{folder}: in_features {settings.get('in_features')!r}, but the model has {hidden_size}")
+    """Raises InputError unless the projection maps the model's pooled states and is in safetensors."""
+    inputs = read_dense_settings(folder).inputs
+    if inputs != hidden_size:
+        raise InputError(f"{folder}: in_features {inputs!r}, but the model has {hidden_size}")
     if not (folder / "model.safetensors").is_file():
         raise InputError(f"{folder}: no model.safetensors")
 

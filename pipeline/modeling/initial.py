@@ -9,7 +9,7 @@ from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.existing_model import read_model
-from pipeline.modeling.model_config import AFTER_PADDING, ROBERTAS, model_config, own_name
+from pipeline.modeling.model_config import AFTER_PADDING, ROBERTAS, check_padding, model_config, own_name
 from pipeline.notices import noticed, one_line
 from pipeline.runtime import hub
 from pipeline.runtime.work import Metrics, Work
@@ -248,10 +248,7 @@ def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path)
     """Raises InputError unless the model in `folder` has the vocabulary of `tokenizer`. `place`: for the message."""
     fitting = read_tokenizer(tokenizer)
     expected, config = fitting.get_vocab(), model_config(folder)
-    padding, own_padding = config.get("pad_token_id"), special_tokens(fitting)[0].pad
-    if config["model_type"] in AFTER_PADDING and padding != own_padding:
-        # Hugging Face's code would give other tokens with this id no position.
-        raise InputError(f"{place}: its pad_token_id is {padding}, the tokenizer's padding token has id {own_padding}")
+    check_padding(place, config, special_tokens(fitting)[0].pad)
     if vocab_size != len(expected):
         raise InputError(f"{place}: its vocabulary has {vocab_size} entries, the tokenizer's {len(expected)}")
     if not has_tokenizer(folder):

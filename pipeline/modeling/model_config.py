@@ -41,7 +41,7 @@ MLM_HEADS = (
 def model_config(folder: Path) -> dict[str, Any]:
     """Reads config.json of a checkpoint, with BERT's names of fields.
 
-    Raises InputError if it is missing, not of `TYPES`, of a decoder, or has an impossible size.
+    Raises InputError if it is missing, not of `TYPES`, of a decoder, or has an impossible or unsupported field.
     """
     path = folder / "config.json"
     try:
@@ -57,6 +57,9 @@ def model_config(folder: Path) -> dict[str, Any]:
     _check_numbers(path, config)
     if config.get("is_decoder"):
         raise InputError(f"{path}: is_decoder is set, but only encoders are supported")
+    positions = config.get("position_embedding_type", "absolute")
+    if positions != "absolute":
+        raise InputError(f"{path}: position_embedding_type {positions!r} is not supported: only 'absolute'")
     if not isinstance(config.get("architectures") or [], list):
         raise InputError(f"{path}: architectures must be a list: {config['architectures']!r}")
     return config
@@ -79,6 +82,16 @@ def _check_numbers(path: Path, config: Mapping[str, Any]) -> None:
     limit = min(config["vocab_size"], config["max_position_embeddings"])
     if kind in AFTER_PADDING and not (isinstance(padding, int) and 0 <= padding < limit):
         raise InputError(f"{path}: pad_token_id must be an integer from 0 to {limit - 1}: {padding!r}")
+
+
+def check_padding(place: str, config: Mapping[str, Any], padding: int) -> None:
+    """Raises InputError if the model takes another token for padding than the tokenizer, whose padding is `padding`.
+
+    Hugging Face's code would give that token no position. `place`: for the message.
+    """
+    own = config.get("pad_token_id")
+    if config["model_type"] in AFTER_PADDING and own != padding:
+        raise InputError(f"{place}: its pad_token_id is {own}, the tokenizer's padding token has id {padding}")
 
 
 def own_name(model_type: str, name: str) -> str:

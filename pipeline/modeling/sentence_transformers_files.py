@@ -38,6 +38,17 @@ class Dense(NamedTuple):
     """One of ACTIVATIONS."""
 
 
+class DenseSettings(NamedTuple):
+    """The description of a projection, without its weights."""
+
+    inputs: object
+    """D, if the file is not damaged."""
+    outputs: object
+    """E, likewise."""
+    has_bias: bool
+    activation: str
+
+
 @dataclass(frozen=True)
 class Vector:
     """How the last layer of a text becomes a vector."""
@@ -140,7 +151,7 @@ def projected(folder: Path) -> int | None:
     dense = _known_modules(folder).get("Dense")
     if dense is None:
         return None
-    size = read_model_json(dense / "config.json", dict).get("out_features")
+    size = read_dense_settings(dense).outputs
     if not isinstance(size, int) or isinstance(size, bool):
         raise InputError(f"{dense / 'config.json'}: out_features must be an integer: {size!r}")
     return size
@@ -173,32 +184,34 @@ def _known_modules(folder: Path) -> dict[str, Path]:
     return modules
 
 
-def activation(folder: Path) -> str:
-    """Returns the activation of a projection's folder. Raises InputError for one that is not in ACTIVATIONS."""
+def read_dense_settings(folder: Path) -> DenseSettings:
+    """Reads the description of a projection. Raises InputError for an unreadable one, or an unsupported setting."""
     settings = read_model_json(folder / "config.json", dict)
     name = str(settings.get("activation_function", "Tanh")).rpartition(".")[2]
     if name not in ACTIVATIONS:
         raise InputError(f"{folder}: the activation {name} is not supported: only {', '.join(ACTIVATIONS)}")
-    return name
+    for field in ("module_input_name", "module_output_name"):
+        if settings.get(field) not in (None, "sentence_embedding"):
+            raise InputError(f"{folder}: {field} {settings[field]!r} is not supported: only 'sentence_embedding'")
+    has_bias = bool(settings.get("bias", True))
+    return DenseSettings(settings.get("in_features"), settings.get("out_features"), has_bias, name)
 
 
 def _read_dense(folder: Path) -> Dense:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    name, path = activation(folder), folder / "model.safetensors"
-    settings = read_model_json(folder / "config.json", dict)
-    outputs, inputs = settings.get("out_features"), settings.get("in_features")
-    expected: dict[str, tuple[Any, ...]] = {"linear.weight": (outputs, inputs)}
-    if settings.get("bias", True):
-        expected["linear.bias"] = (outputs,)
+    settings, path = read_dense_settings(folder), folder / "model.safetensors"
+    expected: dict[str, tuple[Any, ...]] = {"linear.weight": (settings.outputs, settings.inputs)}
+    if settings.has_bias:
+        expected["linear.bias"] = (settings.outputs,)
     try:
         weights = load_file(path)
-        if {key: tuple(x.shape) for key, x in weights.items()} != expected:
-            raise InputError(f"{path}: the projection's weights differ from its config.json")
-        return Dense(weights["linear.weight"], weights.get("linear.bias"), name)
-    except (OSError, KeyError, SafetensorError) as error:
+    except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: the projection cannot be loaded: {str(error).splitlines()[0]}") from error
+    if {name: tuple(x.shape) for name, x in weights.items()} != expected:
+        raise InputError(f"{path}: the projection's weights differ from its config.json")
+    return Dense(weights["linear.weight"], weights.get("linear.bias"), settings.activation)
 
 
 def read_model_json(path: Path, kind: type) -> Any:
