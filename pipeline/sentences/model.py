@@ -85,6 +85,7 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
     from pipeline.modeling.biencoder import Encoder, check_fits
     from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
     from pipeline.modeling.initial import FILES, HUB_FILES
+    from pipeline.modeling.model_config import check_padding, model_config
     from pipeline.modeling.sentence_transformers_files import CLS, read_vector
     from pipeline.tokenization.tokenizer import kind, special_tokens
 
@@ -98,6 +99,7 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
     model = load_encoder(existing.folder)
     tokenizer = _tokenizer(config, existing)
     specials, names = special_tokens(tokenizer)
+    check_padding(str(folder), model_config(existing.folder), specials.pad)
     vector = replace(
         CLS if existing.pooling is None else read_vector(folder),
         pooling=encoder.pooling if encoder.pooling != "own" else existing.pooling or "cls",

@@ -93,6 +93,10 @@ def cased(folder: Path) -> Path:
         (lambda f: sentence(f, TWO, similarity_fn_name="euclidean"), "similarity_fn_name 'euclidean'"),
         (lambda f: sentence(f, similarity_fn_name="manhattan"), "similarity_fn_name 'manhattan'"),
         (config_of(model_type="gpt2"), "config.json: model_type 'gpt2' is not supported"),
+        (
+            config_of(model_type="roberta", pad_token_id=3),
+            "its pad_token_id is 3, the tokenizer's padding token has id 0",
+        ),
         (config_of(is_decoder=True), "config.json: is_decoder is set, but only encoders are supported"),
         (config_of(num_attention_heads=7), "config.json: num_attention_heads (7) must divide hidden_size"),
         (config_of(intermediate_size=0), "config.json: intermediate_size must be a positive integer: 0"),
