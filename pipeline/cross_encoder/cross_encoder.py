@@ -15,7 +15,7 @@ from pipeline.errors import InputError
 from pipeline.finetune import training_pools
 from pipeline.finetune.config import ExamplesConfig, TrainSubset
 from pipeline.modeling.initial import check_vocabulary
-from pipeline.modeling.model_config import model_config
+from pipeline.modeling.model_config import LONGEST, model_config
 from pipeline.runtime.planned import Planned, first_model
 from pipeline.runtime.work import Metrics, Work
 
@@ -34,11 +34,11 @@ class CrossEncoderConfig(ExamplesConfig):
     needed for thresholds (denoise, pseudo_labels)."""
     negatives_per_query: int = Field(ge=1)
     """Negatives of each question: the loss compares a positive with them. 7 in LCE's code."""
-    question_tokens: int = Field(ge=3, le=512)
+    question_tokens: int = Field(ge=3, le=LONGEST)
     """Tokens of a question, with the two special tokens around it; a longer one is truncated."""
-    title_tokens: int = Field(ge=0, le=512)
+    title_tokens: int = Field(ge=0, le=LONGEST)
     """Tokens of the title that are kept. 0: passages without titles."""
-    passage_tokens: int = Field(ge=3, le=512)
+    passage_tokens: int = Field(ge=3, le=LONGEST)
     """Tokens of title and text together, with the two special tokens around a passage in fine-tuning; longer ones are
     truncated. A pair has one special token fewer (BERT), or as many (RoBERTa)."""
 

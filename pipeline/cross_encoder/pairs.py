@@ -17,7 +17,7 @@ from pipeline.errors import InputError
 from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.passes import fill
-from pipeline.modeling.transformer import last_states
+from pipeline.modeling.transformer import pooled
 from pipeline.runtime.precision import autocast
 from pipeline.tokenization.token_files import Specials, Tokens
 
@@ -86,14 +86,15 @@ def pack_pairs(model: CrossEncoder, rows: PairRows, row_B: np.ndarray, device: s
 
 
 def logits(model: CrossEncoder, packed: Packed) -> Tensor:
-    """Returns the scores of packed pairs, float32 [B]; the last layer runs only at the first tokens.
+    """Returns the scores of packed pairs, float32 [B].
 
     What follows the last layer is computed in float32 on every device: bfloat16 logits have so few values that pairs
     tie.
     """
+    own = architecture(model)
     with autocast(packed.ids_T.device.type):
-        cls_BD = last_states(model, packed, packed.first)
-    return architecture(model).logit(model, cls_BD[:, None])[:, 0]
+        pooled_BD = pooled(model, packed, own.classifier_pooling(model))
+    return own.logit(model, pooled_BD[:, None])[:, 0]
 
 
 def score_rows(

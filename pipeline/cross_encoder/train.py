@@ -119,7 +119,7 @@ def update(
         score,
         batch,
         config=model.config,
-        pooling="cls",
+        pooling=architecture(model).classifier_pooling(model),
         dimension=1,
         machine=machine,
         key=key,

@@ -14,6 +14,7 @@ from pipeline.config import Config, CountOrAuto
 from pipeline.dense import shard_reuse
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.model_config import LONGEST
 from pipeline.modeling.sentence_transformers_files import read_vector, side
 from pipeline.notices import noticed
 from pipeline.runtime import shards
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class EncodeConfig(Config):
-    passage_tokens: int = Field(ge=8, le=512)
+    passage_tokens: int = Field(ge=8, le=LONGEST)
     """Tokens of a passage's input, including title and special tokens; no more than in fine-tuning. 128 (MARCO), 256
     (NQ): coCondenser, section 4."""
     shard_passages: int = Field(ge=1)

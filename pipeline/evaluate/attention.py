@@ -15,7 +15,7 @@ from pipeline.config import Config, CountOrAuto, Seed
 from pipeline.data.parquet import write_parquet
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import input_limit, model_config
+from pipeline.modeling.model_config import LONGEST, input_limit, model_config
 from pipeline.modeling.sentence_transformers_files import side
 from pipeline.runtime import shards
 from pipeline.runtime.spans import Span, shard_spans
@@ -34,7 +34,7 @@ class AttentionConfig(Config):
     """`pretraining`: passages of the general text for pre-training (Wikipedia in Condenser, section 5), if the recipe
     has some and reads it, which a finished model does not need. `collection`: always the collection's passages, so
     that recipes with and without general text read the same ones."""
-    length: int = Field(ge=3, le=512)
+    length: int = Field(ge=3, le=LONGEST)
     """First tokens of a section to read, including special tokens; never more than the models' positions. 128 in Clark
     et al. 2019, section 2, whose method Condenser follows."""
     seed: Seed

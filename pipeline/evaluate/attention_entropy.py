@@ -14,9 +14,10 @@ from torch import Tensor
 
 from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
-from pipeline.modeling.packing import Rows
+from pipeline.modeling.layers import rotated
+from pipeline.modeling.packed_layers import attention_layouts, embed, keys_values, rest_of_layer
+from pipeline.modeling.packing import Masks, Rows
 from pipeline.modeling.passes import fill
-from pipeline.modeling.post_norm import attention_layout, embed, keys_values, rest_of_layer, score_biases
 
 
 def entropy_rows(model: Any, ids: Ids, budget: int, done: Callable[[int], None]) -> np.ndarray:
@@ -39,25 +40,28 @@ def cls_entropies(model: Any, packed: Packed) -> Tensor:
     In float32 on every device: the masks, which hide nothing, prevent CUDA's half-precision kernel.
     """
     every, layers = packed.every, architecture(model).layers(model)
-    masks = [torch.ones(1, 1, dtype=torch.bool, device=model.device)] * len(every.groups)
-    at_every = attention_layout(model, every, every, masks)
-    added = score_biases(model, packed.first, every)
+    masks = [torch.ones(1, 1, 1, 1, dtype=torch.bool, device=model.device)] * len(every.groups)
+    at_every = attention_layouts(model, layers, every, every, masks)
+    at_first = attention_layouts(model, layers, packed.first, every, masks)
     hidden_TD = embed(model, packed.ids_T, packed.position_T)
     entropies = []
     for layer in layers:
         _, key_TD, value_TD = keys_values(model, layer, hidden_TD)
         parts = architecture(model).layer(layer)
-        query_BD = parts.query(hidden_TD[packed.first.at_R])
-        entropies.append(entropy(query_BD, key_TD, every, parts.heads, added))
+        _, query_BD = parts.queries(hidden_TD[packed.first.at_R])
+        at, turned_TD = at_first[parts.window], key_TD
+        if at.rotation is not None:
+            query_BD, turned_TD = rotated(query_BD, *at.rotation[0]), rotated(key_TD, *at.rotation[1])
+        entropies.append(entropy(query_BD, turned_TD, every, parts.heads, at.masks))
         if layer is not layers[-1]:
             hidden_TD = rest_of_layer(model, layer, hidden_TD, (key_TD, value_TD), at_every)
     return torch.stack(entropies, 1)
 
 
-def entropy(query_BD: Tensor, key_TD: Tensor, keys: Rows, heads: int, added: list[Tensor] | None = None) -> Tensor:
+def entropy(query_BD: Tensor, key_TD: Tensor, keys: Rows, heads: int, masks: Masks | None = None) -> Tensor:
     """Returns the entropy in nats of each head's softmax of one query per row over the keys of that row, [B, H].
 
-    `added`: summands of the scores, for each group [S or 1, H, 1, n].
+    `masks`: as in `packing.attend`.
     """
     entropies = []
     queries = query_BD.split([rows for rows, _ in keys.groups])
@@ -66,7 +70,10 @@ def entropy(query_BD: Tensor, key_TD: Tensor, keys: Rows, heads: int, added: lis
         query_SHd = query_SD.unflatten(1, (heads, -1))
         key_SnHd = key_SnD.unflatten(0, (rows, length)).unflatten(2, (heads, -1))
         score_SHn = torch.einsum("shd,snhd->shn", query_SHd, key_SnHd) / query_SHd.shape[-1] ** 0.5
-        if added is not None:
-            score_SHn = score_SHn + added[i][:, :, 0]
+        mask = None if masks is None else masks[i]
+        if mask is not None and mask.dtype == torch.bool:
+            score_SHn = score_SHn.masked_fill(~mask[:, :, 0], -torch.inf)
+        elif mask is not None:
+            score_SHn = score_SHn + mask[:, :, 0]
         entropies.append(torch.special.entr(score_SHn.softmax(-1)).sum(-1))
     return torch.cat(entropies)

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from pipeline.modeling.architectures.architecture import Layer
 from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.biencoder import Encoder
-from pipeline.modeling.layers import Residual
-from pipeline.modeling.post_norm import embed
+from pipeline.modeling.layers import rotated
+from pipeline.modeling.packed_layers import Rotation, embed, finished, rotation
 
 OPSET = 20
 """The first version with GELU as one node. ONNX Runtime supports it since 1.17."""
@@ -44,43 +44,52 @@ class Graph(nn.Module):
         hidden_BLD = embed(model, ids_BL, place_1L)
         hidden_from_B11L = (1 - kept_BL1)[:, None, None, :, 0] * torch.finfo(torch.float32).min
         *layers, last = (own.layer(layer) for layer in own.layers(model))
-        every = self.added(hidden_from_B11L, place_1L)
+        windows = {layer.window for layer in (*layers, last)}
+        added = {window: self.added(hidden_from_B11L, place_1L, window) for window in windows}
+        turns = {window: self.rotation(place_1L, window) for window in windows}
         for layer in layers:
-            hidden_BLD = apply(layer, hidden_BLD, hidden_BLD, every)
+            hidden_BLD = apply(layer, hidden_BLD, hidden_BLD, added[layer.window], turns[layer.window])
         if self.pooling == "cls":
-            of_first = self.added(hidden_from_B11L, place_1L[:, :1])
-            pooled_BD = apply(last, hidden_BLD[:, :1], hidden_BLD, of_first)[:, 0]
+            of_first = self.added(hidden_from_B11L, place_1L[:, :1], last.window)
+            pooled_BD = finished(model, apply(last, hidden_BLD[:, :1], hidden_BLD, of_first, turns[last.window]))[:, 0]
         else:
-            hidden_BLD = apply(last, hidden_BLD, hidden_BLD, every)
-            pooled_BD = (hidden_BLD * kept_BL1).sum(1) / kept_BL1.sum(1)
+            last_BLD = apply(last, hidden_BLD, hidden_BLD, added[last.window], turns[last.window])
+            pooled_BD = (finished(model, last_BLD) * kept_BL1).sum(1) / kept_BL1.sum(1)
         vector_BE = self.parts["projection"](pooled_BD) if "projection" in self.parts else pooled_BD
         return nn.functional.normalize(vector_BE, dim=1) if self.normalise else vector_BE
 
-    def added(self, hidden_from_B11L: Tensor, place_1R: Tensor) -> Tensor:
+    def added(self, hidden_from_B11L: Tensor, place_1R: Tensor, window: int | None) -> Tensor:
         """Returns the summand of the attention scores of queries at these places, [B, 1 or H, 1 or R, L]."""
-        model = self.parts["model"]
+        model, length = self.parts["model"], hidden_from_B11L.shape[-1]
+        added_BHRL = hidden_from_B11L
+        if window is not None:
+            far_1RL = (place_1R[..., None] - torch.arange(length)).abs() > window
+            # The sum of two of the lowest numbers would be -inf, and a row of padding would have no key.
+            lowest = torch.finfo(torch.float32).min
+            added_BHRL = torch.minimum(added_BHRL, far_1RL[:, None].float() * lowest)
         score_bias = architecture(model).score_bias
-        if score_bias is None:
-            return hidden_from_B11L
-        return hidden_from_B11L + score_bias(model, place_1R, hidden_from_B11L.shape[-1])
+        return added_BHRL if score_bias is None else added_BHRL + score_bias(model, place_1R, length)
+
+    def rotation(self, place_1L: Tensor, window: int | None) -> Rotation | None:
+        """Returns the rotation of queries and keys in layers of this window."""
+        model = self.parts["model"]
+        return None if architecture(model).frequencies is None else rotation(model, window, place_1L)
 
 
-def apply(layer: Layer, queries_BRD: Tensor, hidden_BLD: Tensor, added: Tensor) -> Tensor:
-    """Runs one transformer layer for R query tokens, [B, R, D]; `added` is added to the attention scores."""
+def apply(layer: Layer, queries_BRD: Tensor, hidden_BLD: Tensor, added: Tensor, turn: Rotation | None) -> Tensor:
+    """Runs one transformer layer for its first R tokens, [B, R, D]; `added` is added to the attention scores."""
 
     def heads(x_BLD: Tensor) -> Tensor:
         return x_BLD.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
 
-    query, key, value = heads(layer.query(queries_BRD)), heads(layer.key(hidden_BLD)), heads(layer.value(hidden_BLD))
+    _, query_BRD = layer.queries(queries_BRD)
+    _, key_BLD, value_BLD = layer.keys_values(hidden_BLD)
+    if turn is not None:
+        of_queries = Rotation(*(x[:, : queries_BRD.shape[1]] for x in turn))
+        query_BRD, key_BLD = rotated(query_BRD, *of_queries), rotated(key_BLD, *turn)
+    query, key, value = heads(query_BRD), heads(key_BLD), heads(value_BLD)
     weight_BHRL = (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5 + added).softmax(-1)
-    context_BRD = (weight_BHRL @ value).transpose(1, 2).flatten(2)
-    attended_BRD = _summed(layer.attended, context_BRD, queries_BRD)
-    return _summed(layer.output, layer.activation(layer.inner(attended_BRD)), attended_BRD)
-
-
-def _summed(parts: Residual, x_BRD: Tensor, residual_BRD: Tensor) -> Tensor:
-    normed_BRD: Tensor = parts.norm(parts.dense(x_BRD) + residual_BRD)
-    return normed_BRD
+    return layer.finish((weight_BHRL @ value).transpose(1, 2).flatten(2), queries_BRD)
 
 
 def write_graph(encoder: Encoder, path: Path) -> None:

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from pipeline.config import Config, DropoutShare, Seed
 from pipeline.finetune.validation import ValidationConfig
+from pipeline.modeling.model_config import LONGEST
 from pipeline.training.loop import Optimiser
 
 
@@ -64,7 +65,7 @@ class FinetuneConfig(ExamplesConfig):
     share_negatives: int | None = Field(ge=1)
     """Size of the groups of neighbours in a batch that use each other's passages as in-batch negatives. null: the full
     batch over all ranks (cross-batch negatives: RocketQA, section 4.2.1); 1: only a question's own negatives."""
-    passage_tokens: int = Field(ge=8, le=512)
+    passage_tokens: int = Field(ge=8, le=LONGEST)
     """Tokens of a passage's input, title and special tokens included. 128 (MARCO), 256 (NQ)."""
     loss: Literal["contrastive", "soft_labels", "learning_to_rank"]
     """`soft_labels`: a cross-encoder's softmax over the question's own passages as targets (coCondenser, section 5.1).

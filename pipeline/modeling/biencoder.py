@@ -20,7 +20,7 @@ from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.model_config import input_limit
 from pipeline.modeling.passes import fill
 from pipeline.modeling.sentence_transformers_files import Dense, is_tied, read_vector, side
-from pipeline.modeling.transformer import last_states
+from pipeline.modeling.transformer import pooled
 from pipeline.runtime.precision import autocast
 from pipeline.tokenization.token_files import Specials
 
@@ -74,21 +74,14 @@ class Encoder:
 
 
 def vectors(encoder: Encoder, packed: Packed) -> Tensor:
-    """Returns vectors of packed rows, float32 [B, E]; with CLS pooling the last layer runs only at the first tokens.
+    """Returns vectors of packed rows, float32 [B, E].
 
     The projection is computed in float32 on every device.
     """
     with autocast(encoder.device.type):
-        wanted = packed.first if encoder.pooling == "cls" else packed.every
-        last_RD = last_states(encoder.model, packed, wanted)
-        pooled_BD = last_RD if encoder.pooling == "cls" else mean(last_RD, packed.every.edges)
+        pooled_BD = pooled(encoder.model, packed, encoder.pooling)
     vector_BE = encoder.projection(pooled_BD) if encoder.projection else pooled_BD
     return F.normalize(vector_BE, dim=1) if encoder.normalise else vector_BE
-
-
-def mean(hidden_TD: Tensor, edges: Tensor) -> Tensor:
-    """Returns the mean of each row's tokens, [B, D]."""
-    return torch.segment_reduce(hidden_TD, "mean", offsets=edges.long(), axis=0)
 
 
 def encode_rows(encoder: Encoder, ids: Ids, budget: int, done: Callable[[int], None] | None = None) -> np.ndarray:

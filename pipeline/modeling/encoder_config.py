@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from pipeline.config import Config
+from pipeline.modeling.model_config import LONGEST
 
 
 class EncoderConfig(Config):
@@ -16,9 +17,9 @@ class EncoderConfig(Config):
     """Dimensions of a linear map from the pooled state to the vector, trained in fine-tuning. null: none (papers)."""
     tied: bool
     """One encoder for questions and passages (MARCO), or two that start equal (DPR's set-up)."""
-    question_tokens: int = Field(ge=4, le=512)
+    question_tokens: int = Field(ge=4, le=LONGEST)
     """Tokens of a question's input, prefix and special tokens included. 32."""
-    title_tokens: int = Field(ge=0, le=512)
+    title_tokens: int = Field(ge=0, le=LONGEST)
     """Tokens of the title that are kept. 0: passages without titles."""
     title_separator: Literal["sep", "space"]
     """Between title and text: a separator token (the papers), or no token, as if they were joined by a space."""

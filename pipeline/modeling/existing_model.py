@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import check_padding, input_limit, model_config
+from pipeline.modeling.model_config import LONGEST, check_padding, input_limit, model_config
 from pipeline.modeling.sentence_transformers_files import (
     KINDS,
     POOLING,
@@ -40,8 +40,6 @@ POOLINGS: dict[str, Pooling] = {
 }
 """Names in older and in newer folders."""
 TEXTS = "sentence_bert_config.json"
-LONGEST = 512
-"""Tokens of the longest input that the recipe's fields allow."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class FrozenConfig(SimpleNamespace):
 class FrozenEncoder(nn.Module):
     """The embeddings and layers of a model of TYPES, with Hugging Face's names. It has no `forward`.
 
-    pipeline/modeling/post_norm.py computes with its modules.
+    pipeline/modeling/packed_layers.py computes with its modules.
     """
 
     def __init__(self, config: FrozenConfig) -> None:

@@ -40,7 +40,7 @@ class InitialConfig(Config):
     masked language modelling is enough if no pre-training follows."""
     new_mlm_head: bool
     """Adds a random head for masked language modelling to an existing model without one, for pre-training."""
-    architecture: Literal["bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert"]
+    architecture: Literal["bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "modernbert"]
     """Type of a model from scratch; MPNet's code fixes ids of its own tokenizer. This and all fields below apply only
     to a model from scratch."""
     layers: int = Field(ge=1)
@@ -184,6 +184,10 @@ def _random_model(config: InitialConfig, specials: Specials) -> "PreTrainedModel
         shape |= {"type_vocab_size": 1, "layer_norm_eps": 1e-5}
     if config.architecture == "electra":
         shape["embedding_size"] = config.hidden_size
+    if config.architecture == "modernbert":
+        shape |= {"embedding_dropout": config.dropout, "classifier_dropout": config.dropout}
+        shape |= {f"{name}_token_id": specials.cls for name in ("bos", "cls")}
+        shape |= {f"{name}_token_id": specials.sep for name in ("eos", "sep")}
     fields = {own_name(config.architecture, name): value for name, value in shape.items()}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)

@@ -24,11 +24,11 @@ longer than they save the GPU."""
 
 
 class Residual(NamedTuple):
-    """The parts of a sum with a residual."""
+    """The parts of a sum with a residual, and the norm of that sum."""
 
     dense: nn.Linear
     norm: nn.LayerNorm
-    dropout: nn.Dropout
+    dropout: nn.Module
 
 
 class Embeddings(NamedTuple):
@@ -36,7 +36,7 @@ class Embeddings(NamedTuple):
 
     words: nn.Embedding
     types: nn.Embedding | None
-    positions: nn.Embedding
+    positions: nn.Embedding | None
     norm: nn.LayerNorm
     dropout: nn.Dropout
     first_position: int
@@ -62,11 +62,23 @@ def linears(modules: tuple[nn.Linear, ...], x_RD: Tensor) -> tuple[Tensor, ...]:
 def low_linears(modules: tuple[nn.Linear, ...], x_RD: Tensor, bias: bool) -> tuple[Tensor, ...]:
     """As `linears`, in x's low precision. `bias`: adds the biases."""
     weights = [module.weight for module in modules]
-    biases = [module.bias for module in modules] if bias else []
+    biases = [module.bias for module in modules if module.bias is not None] if bias else []
     sizes = [module.out_features for module in modules]
-    copies = cast(weights, x_RD.dtype), cast(biases, x_RD.dtype) if bias else None
+    copies = cast(weights, x_RD.dtype), cast(biases, x_RD.dtype) if biases else None
     result: tuple[Tensor, ...] = _Linears.apply(x_RD, *copies, sizes, *weights, *biases)
     return result
+
+
+def row_linear(module: nn.Linear, rows: slice, x_RD: Tensor) -> Tensor:
+    """Returns these outputs of a linear map, [R, number of `rows`]."""
+    product_type = autocast_type(x_RD.device.type)
+    weight_ED, bias_E = module.weight[rows], None if module.bias is None else module.bias[rows]
+    if product_type is None:
+        return F.linear(x_RD, weight_ED, bias_E)
+    copies = [None if x is None else cast((x,), product_type)[rows] for x in (module.weight, module.bias)]
+    parameters = [x for x in (weight_ED, bias_E) if x is not None]
+    mapped_RE: Tensor = _Linears.apply(x_RD.to(product_type), *copies, [len(weight_ED)], *parameters)[1]
+    return mapped_RE
 
 
 class _Linears(torch.autograd.Function):
@@ -111,12 +123,17 @@ def linear_and_activation(
     dense: nn.Linear, activation: Callable[[Tensor], Tensor], x_RD: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Returns x, and the activation of its linear map, [R, I]; further uses of x as in `linears`."""
-    product_type, is_gelu = autocast_type(x_RD.device.type), F.gelu in (activation, getattr(activation, "act", None))
-    if product_type is None or not (is_gelu and len(x_RD) >= MANY_ROWS and is_compiled(x_RD)):
+    product_type = autocast_type(x_RD.device.type)
+    if product_type is None or not (is_gelu(activation) and len(x_RD) >= MANY_ROWS and is_compiled(x_RD)):
         x_RD, inner_RI = linears((dense,), x_RD)
         return x_RD, activation(inner_RI)
     x_RD, inner_RI = low_linears((dense,), x_RD.to(product_type), bias=False)
     return x_RD, _gelu(inner_RI, dense.bias)
+
+
+def is_gelu(activation: Callable[[Tensor], Tensor]) -> bool:
+    """Whether the activation is GELU, computed with the error function."""
+    return F.gelu in (activation, getattr(activation, "act", None))
 
 
 @fused
@@ -125,9 +142,61 @@ def _gelu(x_RI: Tensor, bias_I: Tensor) -> Tensor:
     return F.gelu(x_RI + bias_I).to(x_RI.dtype)
 
 
+def gated(dense: nn.Linear, activation: Callable[[Tensor], Tensor], x_RD: Tensor) -> Tensor:
+    """Returns activation(a) * b, [R, I], for a linear map's outputs a and b (Shazeer 2020, "GLU Variants")."""
+    joined_RJ = linear(dense, x_RD)
+    if is_gelu(activation):
+        return _gelu_gate(joined_RJ)
+    inner_RI, factor_RI = joined_RJ.chunk(2, -1)
+    return activation(inner_RI) * factor_RI
+
+
+@fused
+def _gelu_gate(joined_RJ: Tensor) -> Tensor:
+    inner_RI, factor_RI = joined_RJ.chunk(2, -1)
+    return F.gelu(inner_RI) * factor_RI
+
+
+def linear_and_sum(dense: nn.Linear, x_RD: Tensor, residual_RD: Tensor) -> Tensor:
+    """Returns residual + linear(x), float32 [R, D]."""
+    return residual_RD.float() + linear(dense, x_RD)
+
+
+def linear_sum_and_norm(parts: Residual, x_RD: Tensor, residual_RD: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns residual + dropout(linear(x)), float32 [R, D], and its norm in the type of products."""
+    dense, norm, dropout = parts
+    mapped_RD = dropout(linear(dense, x_RD))
+    return _sum_and_norm(mapped_RD, residual_RD, norm.weight, norm.bias, norm.eps)
+
+
+@fused
+def _sum_and_norm(
+    x_RD: Tensor, residual_RD: Tensor, weight_D: Tensor, bias_D: Tensor | None, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    summed_RD = x_RD.float() + residual_RD.float()
+    return summed_RD, F.layer_norm(summed_RD, weight_D.shape, weight_D, bias_D, epsilon).to(x_RD.dtype)
+
+
+def rotated(x_RD: Tensor, cos_Rd: Tensor, sin_Rd: Tensor) -> Tensor:
+    """Returns each head's pairs of dimensions, one of each half, rotated by angles (Su et al. 2021), [R, D].
+
+    `cos_Rd`, `sin_Rd`: of a head's d pairs, float32. All may have further dimensions before R.
+    """
+    return _rotated(x_RD, cos_Rd, sin_Rd)
+
+
+@fused
+def _rotated(x_RD: Tensor, cos_Rd: Tensor, sin_Rd: Tensor) -> Tensor:
+    cos_R1d, sin_R1d = cos_Rd[..., None, :], sin_Rd[..., None, :]
+    first_RHd, second_RHd = x_RD.float().unflatten(-1, (-1, 2, cos_Rd.shape[-1])).unbind(-2)
+    turned = first_RHd * cos_R1d - second_RHd * sin_R1d, second_RHd * cos_R1d + first_RHd * sin_R1d
+    return torch.stack(turned, -2).flatten(-3).to(x_RD.dtype)
+
+
 def linear_and_norm(parts: Residual, x_RD: Tensor, residual_RD: Tensor, float32: bool = False) -> Tensor:
     """Returns the norm of residual + dropout(linear(x)), [R, D]. `float32`: also within `autocast`."""
     dense, norm, dropout = parts
+    assert isinstance(dropout, nn.Dropout)
     product_type, bias_D = autocast_type(x_RD.device.type), None
     if product_type is None or x_RD.device.type == "cpu":
         mapped_RD, mask_RD = dropout(linear(dense, x_RD)), None
@@ -161,7 +230,7 @@ def _add_norm(
     mask_RD: Tensor | None,
     probability: float,
     weight_D: Tensor,
-    bias_D: Tensor,
+    bias_D: Tensor | None,
     epsilon: float,
     dtype: torch.dtype,
 ) -> Tensor:
@@ -170,14 +239,14 @@ def _add_norm(
     return F.layer_norm(summed_RD, weight_D.shape, weight_D, bias_D, epsilon).to(dtype)
 
 
-def normed(norm: nn.LayerNorm, x_RD: Tensor) -> Tensor:
-    """Returns the norm of each row, of x's type."""
-    return _normed(x_RD, norm.weight, norm.bias, norm.eps)
+def normed(norm: nn.LayerNorm, x_RD: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Returns the norm of each row, of type `dtype` (None: x's)."""
+    return _normed(x_RD, norm.weight, norm.bias, norm.eps, dtype or x_RD.dtype)
 
 
 @fused
-def _normed(x_RD: Tensor, weight_D: Tensor, bias_D: Tensor, epsilon: float) -> Tensor:
-    return F.layer_norm(x_RD.float(), weight_D.shape, weight_D, bias_D, epsilon).to(x_RD.dtype)
+def _normed(x_RD: Tensor, weight_D: Tensor, bias_D: Tensor | None, epsilon: float, dtype: torch.dtype) -> Tensor:
+    return F.layer_norm(x_RD.float(), weight_D.shape, weight_D, bias_D, epsilon).to(dtype)
 
 
 def embeddings(parts: Embeddings, ids_R: Tensor, position_R: Tensor, type_R: Tensor | None) -> Tensor:
@@ -212,7 +281,7 @@ def _embeddings(
     row_R: Tensor,
     word_VD: Tensor,
     type_KD: Tensor | None,
-    position_LD: Tensor,
+    position_LD: Tensor | None,
     mask_RD: Tensor | None,
     probability: float,
     weight_D: Tensor,
@@ -225,6 +294,7 @@ def _embeddings(
     summed_RD = F.embedding(ids_R, word_VD, padding[0])
     if type_R is not None and type_KD is not None:
         summed_RD = summed_RD + F.embedding(type_R, type_KD, padding[1])
-    summed_RD = summed_RD + F.embedding(row_R, position_LD, padding[2])
+    if position_LD is not None:
+        summed_RD = summed_RD + F.embedding(row_R, position_LD, padding[2])
     normed_RD = F.layer_norm(summed_RD, weight_D.shape, weight_D, bias_D, epsilon)
     return _dropped(normed_RD, mask_RD, probability).to(dtype)

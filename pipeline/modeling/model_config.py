@@ -11,8 +11,10 @@ ROBERTAS = ("roberta", "xlm-roberta", "camembert")
 """Types that differ only in their tokenizers."""
 AFTER_PADDING = (*ROBERTAS, "mpnet")
 """Types whose positions start after the padding id."""
-TYPES = ("bert", "distilbert", "electra", *AFTER_PADDING)
+TYPES = ("bert", "distilbert", "electra", "modernbert", *AFTER_PADDING)
 """Values of `model_type` that are supported (pipeline/modeling/architectures/)."""
+LONGEST = 8192
+"""Most tokens of an input that a field may set: ModernBERT's. A model with fewer positions sets its own limit."""
 SIZES = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
 FURTHER_SIZES = ("num_attention_heads", "intermediate_size", "embedding_size", "relative_attention_num_buckets")
 """Sizes for which transformers has a default."""
@@ -25,7 +27,13 @@ OWN_NAMES = {
         "hidden_dropout_prob": "dropout",
         "attention_probs_dropout_prob": "attention_dropout",
         "hidden_act": "activation",
-    }
+    },
+    "modernbert": {
+        "hidden_dropout_prob": "mlp_dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "hidden_act": "hidden_activation",
+        "layer_norm_eps": "norm_eps",
+    },
 }
 """Type -> BERT's name of a field -> the type's own."""
 SPARE = ("pooler.", "cls.seq_relationship.", "discriminator_predictions.", "position_ids")
@@ -34,6 +42,7 @@ position ids of old files."""
 MLM_HEADS = (
     *("cls.predictions.", "lm_head.", "generator_predictions.", "generator_lm_head."),
     *("vocab_transform.", "vocab_layer_norm.", "vocab_projector."),
+    *("head.dense.", "head.norm.", "decoder."),
 )
 """Weights of heads for masked language modelling, which an encoder does not use."""
 
@@ -60,6 +69,7 @@ def model_config(folder: Path) -> dict[str, Any]:
     positions = config.get("position_embedding_type", "absolute")
     if positions != "absolute":
         raise InputError(f"{path}: position_embedding_type {positions!r} is not supported: only 'absolute'")
+    _check_rotary(path, config)
     if not isinstance(config.get("architectures") or [], list):
         raise InputError(f"{path}: architectures must be a list: {config['architectures']!r}")
     return config
@@ -82,6 +92,17 @@ def _check_numbers(path: Path, config: Mapping[str, Any]) -> None:
     limit = min(config["vocab_size"], config["max_position_embeddings"])
     if kind in AFTER_PADDING and not (isinstance(padding, int) and 0 <= padding < limit):
         raise InputError(f"{path}: pad_token_id must be an integer from 0 to {limit - 1}: {padding!r}")
+
+
+def _check_rotary(path: Path, config: Mapping[str, Any]) -> None:
+    """Raises InputError if rotary positions are scaled."""
+    if config.get("rope_scaling") is not None:
+        raise InputError(f"{path}: rope_scaling is not supported")
+    parameters = config.get("rope_parameters") or {}
+    for of_layers in parameters.values() if isinstance(parameters, dict) else [parameters]:
+        kind = of_layers.get("rope_type", "default") if isinstance(of_layers, dict) else of_layers
+        if kind != "default":
+            raise InputError(f"{path}: rope_type {kind!r} is not supported: only 'default'")
 
 
 def check_padding(place: str, config: Mapping[str, Any], padding: int) -> None:

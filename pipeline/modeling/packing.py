@@ -94,6 +94,11 @@ def upload(array: np.ndarray, device: str) -> Tensor:
     return tensor.to(device)
 
 
+Masks = Sequence[Tensor | None]
+"""For every group of sequences, the keys that a row may see (bool), or what is added to the scores (of the queries'
+type), broadcast to [sequences, heads, rows, length]; None: a row sees all keys."""
+
+
 def attend(
     query_RD: Tensor,
     key_TD: Tensor,
@@ -102,17 +107,18 @@ def attend(
     keys: Rows,
     heads: int,
     dropout: float,
-    masks: Sequence[Tensor] | None = None,
+    masks: Masks | None = None,
+    window: int | None = None,
 ) -> Tensor:
     """Returns the softmax attention of each row over its own sequence's tokens, [R, D].
 
-    `masks`: for every group, the keys that a row may see (bool), or what is added to the scores (of the queries' type),
-    broadcast to [sequences, heads, rows, length].
+    `window`: tokens at a greater distance are not seen; only by the kernel, and for all rows.
     """
     if queries.size == 0:
         return query_RD
     if masks is None and has_kernel(query_RD.device.type):
-        return _by_kernel(query_RD, key_TD, value_TD, queries, keys, heads, dropout)
+        return _by_kernel(query_RD, key_TD, value_TD, queries, keys, heads, dropout, window)
+    assert window is None
     if query_RD.device.type == "cpu" and query_RD.dtype != torch.float32:
         return _in_float32(query_RD, key_TD, value_TD, queries, keys, heads, dropout, masks)
     query_PD = query_RD if queries.pad_P is None else query_RD[queries.pad_P]
@@ -166,6 +172,13 @@ def real_keys(every: Rows) -> Tensor:
     return (torch.arange(every.longest, device=length_B.device) < length_B[:, None])[:, None, None]
 
 
+def positions(every: Rows) -> Tensor:
+    """Returns each row's place within its sequence, [T]. It is computed on the device."""
+    edges, device = every.edges.long(), every.edges.device
+    row_T = torch.arange(every.size, device=device)
+    return row_T - edges[torch.searchsorted(edges[1:], row_T, right=True)]
+
+
 def row_positions(wanted: Rows, every: Rows) -> list[Tensor]:
     """Returns each padded row's place within its sequence, [n or 1, W] for each group of n sequences of W rows."""
     device = every.edges.device
@@ -203,7 +216,14 @@ def has_kernel(device: str) -> bool:
 
 
 def _by_kernel(
-    query_RD: Tensor, key_TD: Tensor, value_TD: Tensor, queries: Rows, keys: Rows, heads: int, dropout: float
+    query_RD: Tensor,
+    key_TD: Tensor,
+    value_TD: Tensor,
+    queries: Rows,
+    keys: Rows,
+    heads: int,
+    dropout: float,
+    window: int | None,
 ) -> Tensor:
     from torch.nn.attention import varlen
 
@@ -212,11 +232,13 @@ def _by_kernel(
     if size % 8:  # the kernel needs heads of a multiple of 8; zeros change no product
         query, key, value = (F.pad(x, (0, -size % 8)) for x in (query, key, value))
     layout, scale = (queries.edges, keys.edges, queries.longest, keys.longest), size**-0.5
+    reach = -1 if window is None else window
     if dropout == 0.0:
-        context = varlen.varlen_attn(query, key, value, *layout, scale=scale)
+        context = varlen.varlen_attn(query, key, value, *layout, scale=scale, window_size=(reach, reach))
     else:  # the public function has no dropout; this is the kernel that it calls
         kernel = torch.ops.aten._flash_attention_forward
-        context = kernel(query, key, value, *layout, dropout, False, False, scale=scale)[0]
+        sides = {} if window is None else {"window_size_left": window, "window_size_right": window}
+        context = kernel(query, key, value, *layout, dropout, False, False, scale=scale, **sides)[0]
     assert isinstance(context, Tensor)
     return context[..., :size].flatten(1)
 

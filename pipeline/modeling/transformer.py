@@ -9,13 +9,22 @@ Shapes: B sequences of T tokens in a chunk, D dimensions, M masked tokens, R row
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.cross_entropy import cross_entropy
 from pipeline.modeling.inputs import Packed
+from pipeline.modeling.packed_layers import (
+    apply,
+    attention_layouts,
+    embed,
+    finished,
+    keys_values,
+    predicted,
+    rest_of_layer,
+)
 from pipeline.modeling.packing import Chunk, Rows
-from pipeline.modeling.post_norm import apply, attention_layout, embed, keys_values, predicted, rest_of_layer
 
 LanguageModel = Any
 """A Hugging Face model for masked language modelling, such as `BertForMaskedLM`."""
@@ -34,9 +43,9 @@ class States(NamedTuple):
     early_TD: Tensor
     """Output of layer `skip_from`; 0 is the embeddings."""
     cls_BD: Tensor
-    """The last layer's output at each sequence's first token, float32."""
+    """The backbone's output at each sequence's first token, float32."""
     late_MD: Tensor | None
-    """The last layer's output at the masked tokens, if requested."""
+    """The backbone's output at the masked tokens, if requested."""
 
 
 def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked: bool = True) -> States:
@@ -48,7 +57,7 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
     seed(EMBEDDINGS, 0)
     early_TD = hidden_TD = embed(lm, chunk.ids_T, chunk.position_T)
     *layers, last = architecture(lm).layers(lm)
-    every = attention_layout(lm, chunk.every, chunk.every)
+    every = attention_layouts(lm, layers, chunk.every, chunk.every)
     for number, layer in enumerate(layers, start=1):
         seed(number, 0)
         hidden_TD = apply(lm, layer, hidden_TD, every)
@@ -57,13 +66,13 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
     number = len(layers) + 1
     hidden_TD, *key_value = keys_values(lm, last, hidden_TD)
     seed(number, CLS)
-    at_cls = attention_layout(lm, chunk.cls, chunk.every)
-    cls_BD = rest_of_layer(lm, last, hidden_TD[chunk.cls.at_R], key_value, at_cls, float32=True)
+    at_cls = attention_layouts(lm, [last], chunk.cls, chunk.every)
+    cls_BD = finished(lm, rest_of_layer(lm, last, hidden_TD[chunk.cls.at_R], key_value, at_cls, float32=True))
     if not masked:
         return States(early_TD, cls_BD, None)
     seed(number, MASKED)
-    at_masked = attention_layout(lm, chunk.masked, chunk.every)
-    late_MD = rest_of_layer(lm, last, hidden_TD[chunk.masked.at_R], key_value, at_masked)
+    at_masked = attention_layouts(lm, [last], chunk.masked, chunk.every)
+    late_MD = finished(lm, rest_of_layer(lm, last, hidden_TD[chunk.masked.at_R], key_value, at_masked))
     return States(early_TD, cls_BD, late_MD)
 
 
@@ -71,11 +80,26 @@ def last_states(model: Any, packed: Packed, wanted: Rows) -> Tensor:
     """Returns the last layer's states at the rows `wanted`, float32 [R, D]. `model`: with any head or none."""
     hidden_TD = embed(model, packed.ids_T, packed.position_T, packed.type_T)
     *layers, last = architecture(model).layers(model)
-    every = attention_layout(model, packed.every, packed.every)
+    every = attention_layouts(model, [*layers, last], packed.every, packed.every)
     for layer in layers:
         hidden_TD = apply(model, layer, hidden_TD, every)
-    at_wanted = every if wanted.at_R is None else attention_layout(model, wanted, packed.every)
-    return apply(model, last, hidden_TD, at_wanted, float32=True)
+    at_wanted = every if wanted.at_R is None else attention_layouts(model, [last], wanted, packed.every)
+    return finished(model, apply(model, last, hidden_TD, at_wanted, float32=True))
+
+
+def pooled(model: Any, packed: Packed, pooling: str) -> Tensor:
+    """Returns the first token's state of each row (`cls`: the last layer runs only there) or the mean, float32 [B, D].
+
+    `pooling`: `cls` or `mean`.
+    """
+    if pooling == "cls":
+        return last_states(model, packed, packed.first)
+    return mean(last_states(model, packed, packed.every), packed.every.edges)
+
+
+def mean(hidden_TD: Tensor, edges: Tensor) -> Tensor:
+    """Returns the mean of each row's tokens, [B, D]."""
+    return torch.segment_reduce(hidden_TD, "mean", offsets=edges.long(), axis=0)
 
 
 def prediction_losses(lm: LanguageModel, states_RD: Tensor, label_R: Tensor) -> Tensor:
@@ -86,5 +110,6 @@ def prediction_losses(lm: LanguageModel, states_RD: Tensor, label_R: Tensor) -> 
 
 def new_head(lm: LanguageModel, layers: int) -> nn.ModuleList:
     """Returns `layers` layers of the backbone's type, initialised as those of a new backbone."""
-    layer = type(architecture(lm).layers(lm)[0])
-    return nn.ModuleList(layer(lm.config) for _ in range(layers)).apply(lm._init_weights)
+    own = architecture(lm)
+    first = own.layers(lm)[0]
+    return nn.ModuleList(own.new_layer(first, lm.config) for _ in range(layers)).apply(lm._init_weights)

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.modeling.model_config import LONGEST
 from pipeline.runtime import hub
 from pipeline.runtime.work import Metrics, Work
 
@@ -28,7 +29,7 @@ class SentenceEncoder(Config):
     """Pooling of the last layer. `own`: the pooling of the model's folder, or CLS if it has none."""
     prefix: str | None
     """Text before each sentence, such as E5's `query: `. null: the question prefix of the model's folder."""
-    tokens: int = Field(ge=3, le=512)
+    tokens: int = Field(ge=3, le=LONGEST)
     """Tokens of a sentence's input, including prefix and special tokens; the rest is cut."""
 
 

@@ -9,6 +9,7 @@ import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from pipeline.modeling.architectures.registry import ARCHITECTURES
 from pipeline.modeling.model_config import field
 from pipeline.modeling.packing import Chunk, Rows
 from pipeline.runtime.precision import low_precision
@@ -52,23 +53,29 @@ BF16_PEAKS = {
 From the data sheets."""
 
 
-def layer(config: Any, wanted: Rows, every: Rows) -> float:
-    """Returns the operations of one transformer layer at the rows `wanted`, forward."""
+def layer(config: Any, wanted: Rows, every: Rows, window: int | None = None) -> float:
+    """Returns the operations of one transformer layer at the rows `wanted`, forward.
+
+    `window`: the greatest distance of a key. Rows near a text's ends are counted with as many keys as others.
+    """
     dimensions, inner = config.hidden_size, field(config, "intermediate_size")
-    by_row = 2 * dimensions * dimensions + 2 * dimensions * inner
-    return 2.0 * (wanted.size * by_row + every.size * 2 * dimensions * dimensions + wanted.scores * 2 * dimensions)
+    by_row = 2 * dimensions * dimensions + ARCHITECTURES[config.model_type].inner_maps * dimensions * inner
+    scores = wanted.scores if window is None else min(wanted.scores, wanted.size * (2 * window + 1))
+    return 2.0 * (wanted.size * by_row + every.size * 2 * dimensions * dimensions + scores * 2 * dimensions)
 
 
 def encoder(config: Any, wanted: Rows, every: Rows) -> float:
     """Returns the operations of all layers, the last one at the rows `wanted`; forward."""
-    return (config.num_hidden_layers - 1) * layer(config, every, every) + layer(config, wanted, every)
+    *windows, last = ARCHITECTURES[config.model_type].windows(config)
+    return sum(layer(config, every, every, window) for window in windows) + layer(config, wanted, every, last)
 
 
 def backbone(config: Any, chunk: Chunk, masked: bool) -> float:
     """Returns the operations of all layers, the last one at the CLS and, if `masked`, the masked tokens; forward."""
     total = encoder(config, chunk.cls, chunk.every)
     if masked:  # the keys and values are those already counted for the CLS tokens
-        total += layer(config, chunk.masked, chunk.every)
+        *_, window = ARCHITECTURES[config.model_type].windows(config)
+        total += layer(config, chunk.masked, chunk.every, window)
         total -= 2.0 * chunk.every.size * 2 * config.hidden_size**2
     return total
 

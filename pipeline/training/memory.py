@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from pipeline.config import CountOrAuto, number_or
+from pipeline.modeling.architectures.registry import ARCHITECTURES
 from pipeline.modeling.model_config import field
 from pipeline.modeling.packing import Batch
 from pipeline.runtime import ranks
@@ -151,7 +152,8 @@ def graphs_bytes(config: Any, tokens: int, chunk_tokens: int, dropout: bool) -> 
 
 def cast_bytes(config: Any) -> int:
     """Returns the bytes of the copies of weights on CUDA (pipeline/modeling/cast_weights.py): layers and vocabulary."""
-    by_layer = 4 * config.hidden_size**2 + 2 * config.hidden_size * field(config, "intermediate_size")
+    maps = ARCHITECTURES[config.model_type].inner_maps
+    by_layer = 4 * config.hidden_size**2 + maps * config.hidden_size * field(config, "intermediate_size")
     return 2 * (config.num_hidden_layers * by_layer + config.vocab_size * config.hidden_size)
 
 
@@ -168,10 +170,21 @@ def layer_bytes(config: Any, dropout: bool) -> int:
 
     Per dimension, 2 bytes each: the layer's input, query, key, value, the attended values, their linear map, the input
     and the output of the inner layer's maps; and two masks of dropout (1 each). The inner layer keeps its output before
-    and after GELU. Attention keeps a normaliser for each head.
+    and after GELU; a gated unit keeps its two inputs and their product. With pre-norm, both sums are float32. Attention
+    keeps a normaliser for each head.
     """
-    attention = 4 * config.num_attention_heads
-    return (16 + 2 * dropout) * config.hidden_size + 4 * field(config, "intermediate_size") + attention
+    attention, sums = 4 * config.num_attention_heads, sum_bytes(config)
+    return (16 + 2 * dropout + sums) * config.hidden_size + inner_bytes(config) + attention
+
+
+def sum_bytes(config: Any) -> int:
+    """Returns the bytes per token and dimension by which a layer's float32 sums exceed those of bfloat16."""
+    return 4 if ARCHITECTURES[config.model_type].pre_norm else 0
+
+
+def inner_bytes(config: Any) -> int:
+    """Returns the bytes per token of an inner layer: outputs of its maps and of the activation, 2 each."""
+    return 2 * ARCHITECTURES[config.model_type].inner_maps * int(field(config, "intermediate_size"))
 
 
 def chunk_bytes(config: Any, dropout: bool) -> int:
@@ -185,7 +198,7 @@ def chunk_bytes(config: Any, dropout: bool) -> int:
 
 def pass_bytes(config: Any) -> int:
     """Returns the peak bytes per token of a forward pass without gradients on CUDA."""
-    return 18 * config.hidden_size + 4 * field(config, "intermediate_size")
+    return (18 + sum_bytes(config)) * config.hidden_size + inner_bytes(config)
 
 
 def bytes_per_token(config: Any, length: int) -> int:
@@ -193,7 +206,7 @@ def bytes_per_token(config: Any, length: int) -> int:
     # Without dropout, the kernel computes them again.
     keeps_scores = field(config, "attention_probs_dropout_prob") > 0
     scores = 3 * config.num_attention_heads * length if keeps_scores else 0
-    layer = 12 * config.hidden_size + 2 * field(config, "intermediate_size") + scores
+    layer = 12 * config.hidden_size + inner_bytes(config) // 2 + scores
     return 4 * config.num_hidden_layers * layer
 
 

@@ -59,6 +59,9 @@ def configuration(architecture: str, shape: dict[str, int], dropout: float) -> A
         fields |= {"max_position_embeddings": 514, "pad_token_id": 1}
     if architecture in ROBERTAS:
         fields |= {"type_vocab_size": 1}
+    if architecture == "modernbert":  # its default ids exceed small vocabularies
+        fields |= {"pad_token_id": 1, "embedding_dropout": dropout, "local_attention": 16}
+        fields |= dict.fromkeys(("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id"), 2)
     return AutoConfig.for_model(architecture, **{own_name(architecture, name): x for name, x in fields.items()})
 
 

@@ -6,24 +6,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from pipeline.modeling.architectures.post_norm import PostNorm
+from pipeline.modeling.architectures.pre_norm import PreNorm
 from pipeline.modeling.layers import Embeddings, Residual
 
-
-class Layer(NamedTuple):
-    """The parts of a transformer layer: attention and two linear maps, each with a norm after its sum."""
-
-    query: nn.Linear
-    key: nn.Linear
-    value: nn.Linear
-    heads: int
-    dropout: nn.Dropout
-    """Of attention weights."""
-    attended: Residual
-    """After the attention."""
-    inner: nn.Linear
-    activation: Callable[[Tensor], Tensor]
-    output: Residual
-    """After the inner map."""
+Layer = PostNorm | PreNorm
 
 
 class Prediction(NamedTuple):
@@ -47,20 +34,30 @@ def bert_embeddings(model: Any) -> Embeddings:
     return Embeddings(*tables, own.LayerNorm, own.dropout, first_position=0)
 
 
-def bert_layer(layer: Any) -> Layer:
+def bert_layer(layer: Any) -> PostNorm:
     """Returns the parts of a layer with BERT's names."""
     own, attended, output = layer.attention.self, layer.attention.output, layer.output
-    return Layer(
+    return PostNorm(
         query=own.query,
         key=own.key,
         value=own.value,
         heads=own.num_attention_heads,
-        dropout=own.dropout,
+        dropout=weights_dropout(own.dropout),
         attended=Residual(attended.dense, attended.LayerNorm, attended.dropout),
         inner=layer.intermediate.dense,
         activation=layer.intermediate.intermediate_act_fn,
         output=Residual(output.dense, output.LayerNorm, output.dropout),
     )
+
+
+def weights_dropout(dropout: nn.Dropout) -> float:
+    """Returns the probability in the module's present mode."""
+    return dropout.p if dropout.training else 0.0
+
+
+def all_global(config: Any) -> list[int | None]:
+    """Returns the windows of layers whose tokens all attend to each other."""
+    return [None] * config.num_hidden_layers
 
 
 def head_logit(model: Any, cls_B1D: Tensor) -> Tensor:
@@ -82,6 +79,8 @@ class Architecture:
     """Of a model."""
     layer: Callable[[Any], Layer] = bert_layer
     """The parts of one of `layers`, or of a head's layer of the same type."""
+    new_layer: Callable[[nn.Module, Any], nn.Module] = lambda layer, config: type(layer)(config)
+    """new_layer(one of `layers`, the model's configuration): a new layer for a head of the model."""
     embeddings: Callable[[Any], Embeddings] = bert_embeddings
     """Of a model."""
     embedding_map: Callable[[Any], nn.Linear | None] = lambda model: None
@@ -89,8 +88,21 @@ class Architecture:
     score_bias: Callable[[Any, Tensor, int], Tensor] | None = None
     """score_bias(model, positions [n, W], L): is added to the attention scores of queries at these positions and L
     keys, [n, heads, W, L]. None: nothing is added."""
+    windows: Callable[[Any], list[int | None]] = all_global
+    """Each layer's `window`, by the model's configuration."""
+    frequencies: Callable[[Any, int | None], Tensor] | None = None
+    """frequencies(model, window): of rotary positions (Su et al. 2021) in layers of this window, [half of a head's
+    dimensions]. None: positions are embedded."""
+    final_norm: Callable[[Any], nn.LayerNorm | None] = lambda model: None
+    """Of the last layer's output; None if the layers normalise it."""
+    pre_norm: bool = False
+    """Whether layers normalise their input instead of their output."""
+    inner_maps: int = 2
+    """Maps between a layer's D and inner dimensions; 3 with gated units."""
+    classifier_pooling: Callable[[Any], str] = lambda model: "cls"
+    """What a classifier reads of a text: `cls` or `mean`."""
     logit: Callable[[Any, Tensor], Tensor] = head_logit
-    """logit(model for sequence classification, first tokens' last states [B, 1, D]), [B, 1]."""
+    """logit(model for sequence classification, pooled last states [B, 1, D]), [B, 1]."""
     last_bias: Callable[[Any], nn.Parameter] = lambda model: model.classifier.out_proj.bias
     """The bias that is added to every logit."""
     has_token_types: bool = False

@@ -5,7 +5,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.modeling.architectures.architecture import Architecture, Layer, Prediction
+from pipeline.modeling.architectures.architecture import Architecture, Prediction, weights_dropout
+from pipeline.modeling.architectures.post_norm import PostNorm
 from pipeline.modeling.layers import Embeddings, Residual
 
 NO_DROPOUT = nn.Dropout(0.0)
@@ -25,14 +26,14 @@ def embeddings(model: Any) -> Embeddings:
     return Embeddings(own.word_embeddings, None, own.position_embeddings, own.LayerNorm, own.dropout, first_position=0)
 
 
-def layer(layer: Any) -> Layer:
+def layer(layer: Any) -> PostNorm:
     own, inner = layer.attention, layer.ffn
-    return Layer(
+    return PostNorm(
         query=own.q_lin,
         key=own.k_lin,
         value=own.v_lin,
         heads=own.n_heads,
-        dropout=own.dropout,
+        dropout=weights_dropout(own.dropout),
         attended=Residual(own.out_lin, layer.sa_layer_norm, NO_DROPOUT),
         inner=inner.lin1,
         activation=inner.activation,

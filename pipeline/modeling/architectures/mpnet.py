@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pipeline.modeling.architectures.architecture import Architecture, Layer, Prediction
+from pipeline.modeling.architectures.architecture import Architecture, Prediction, weights_dropout
+from pipeline.modeling.architectures.post_norm import PostNorm
 from pipeline.modeling.layers import Embeddings, Residual
 
 FARTHEST = 128
@@ -28,14 +29,14 @@ def embeddings(model: Any) -> Embeddings:
     return Embeddings(own.word_embeddings, None, own.position_embeddings, own.LayerNorm, own.dropout, first)
 
 
-def layer(layer: Any) -> Layer:
+def layer(layer: Any) -> PostNorm:
     own, output = layer.attention.attn, layer.output
-    return Layer(
+    return PostNorm(
         query=own.q,
         key=own.k,
         value=own.v,
         heads=own.num_attention_heads,
-        dropout=own.dropout,
+        dropout=weights_dropout(own.dropout),
         attended=Residual(own.o, layer.attention.LayerNorm, layer.attention.dropout),
         inner=layer.intermediate.dense,
         activation=layer.intermediate.intermediate_act_fn,

@@ -6,6 +6,7 @@ from pipeline.modeling.architectures.architecture import Architecture
 from pipeline.modeling.architectures.bert import BERT
 from pipeline.modeling.architectures.distilbert import DISTILBERT
 from pipeline.modeling.architectures.electra import ELECTRA
+from pipeline.modeling.architectures.modernbert import MODERNBERT
 from pipeline.modeling.architectures.mpnet import MPNET
 from pipeline.modeling.architectures.roberta import ROBERTA
 
@@ -17,6 +18,7 @@ ARCHITECTURES = {
     "electra": ELECTRA,
     "distilbert": DISTILBERT,
     "mpnet": MPNET,
+    "modernbert": MODERNBERT,
 }
 
 

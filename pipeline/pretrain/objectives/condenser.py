@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline.modeling.packed_layers import apply, attention_layouts, finished
 from pipeline.modeling.packing import Batch, Chunk
-from pipeline.modeling.post_norm import apply, attention_layout
 from pipeline.modeling.transformer import HEAD, LanguageModel, Seed, States, prediction_losses
 from pipeline.pretrain.objectives import Objective
 from pipeline.training import flops
@@ -30,13 +30,13 @@ def condense(lm: LanguageModel, head: nn.ModuleList, states: States, chunk: Chun
     """Returns the head's output at the masked tokens, [M, D]: its layers over [late CLS ; early tokens]."""
     assert chunk.cls.at_R is not None
     hidden_TD = states.early_TD.index_copy(0, chunk.cls.at_R, states.cls_BD.to(states.early_TD.dtype))
-    every = attention_layout(lm, chunk.every, chunk.every)
     *layers, last = head
+    every = attention_layouts(lm, layers, chunk.every, chunk.every)
     for number, layer in enumerate(layers):
         seed(HEAD + number, 0)
         hidden_TD = apply(lm, layer, hidden_TD, every)
     seed(HEAD + len(layers), 0)
-    return apply(lm, last, hidden_TD, attention_layout(lm, chunk.masked, chunk.every))
+    return finished(lm, apply(lm, last, hidden_TD, attention_layouts(lm, [last], chunk.masked, chunk.every)))
 
 
 def operations(config: Any, head_layers: int, chunk: Chunk) -> float:

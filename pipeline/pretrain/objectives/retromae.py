@@ -8,8 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline.modeling.packed_layers import (
+    attention_layouts,
+    embed,
+    finished,
+    keys_values,
+    rest_of_layer,
+    with_positions,
+)
 from pipeline.modeling.packing import Batch, Chunk, one_group
-from pipeline.modeling.post_norm import attention_layout, embed, keys_values, position_embeddings, rest_of_layer
 from pipeline.modeling.transformer import HEAD, LanguageModel, Seed, States, prediction_losses
 from pipeline.pretrain.objectives import Objective
 from pipeline.training import flops
@@ -40,19 +47,21 @@ def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk:
 
     The states of a sequence's first token have no meaning. Queries are [h + p_i], keys and values [h, e_i + p_i]: h the
     CLS vector, e and p embeddings of token and position (code: the sums e_i + p_i are normalised as the backbone's own
-    embeddings are).
+    embeddings are). A model with rotary positions has no p: its attention rotates queries and keys by them.
     """
     assert chunk.cls.at_R is not None
     context_TD = embed(lm, true_T, chunk.position_T)
     context_TD = context_TD.index_copy(0, chunk.cls.at_R, cls_BD.to(context_TD.dtype))
-    query_TD = position_embeddings(lm, chunk.position_T) + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
+    cls_TD = cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
+    query_TD = with_positions(lm, cls_TD, chunk.position_T)
     # Few long calls of attention are faster on a GPU.
     every = chunk.every if true_T.device.type == "cpu" else one_group(chunk.every)
     length_B = (every.edges[1:] - every.edges[:-1]).long()
     of_groups = length_B.split([sequences for sequences, _ in every.groups])
     masks = [visible(length_n, width) for length_n, (_, width) in zip(of_groups, every.groups, strict=True)]
     _, *key_value = keys_values(lm, layer, context_TD)
-    return rest_of_layer(lm, layer, query_TD, key_value, attention_layout(lm, every, every, masks))
+    layouts = attention_layouts(lm, [layer], every, every, masks)
+    return finished(lm, rest_of_layer(lm, layer, query_TD, key_value, layouts))
 
 
 def visible(length_n: Tensor, width: int) -> Tensor:

@@ -153,7 +153,7 @@ def test_mpnet_on_a_gpu_computes_all_sequences_together(monkeypatch: pytest.Monk
     module: Any = updates.language_model("mpnet", SHAPE, 0.0, 0)
     (chunk,) = updates.pretraining_batch(module, make_machine(token_budget=10_000), "cpu", 6, 40).chunks
     expected = backbone(module["lm"], chunk, 1, lambda *_: None)
-    monkeypatch.setattr("pipeline.modeling.post_norm.has_kernel", lambda device: True)
+    monkeypatch.setattr("pipeline.modeling.packed_layers.has_kernel", lambda device: True)
     for name, states in backbone(module["lm"], chunk, 1, lambda *_: None)._asdict().items():
         torch.testing.assert_close(states, getattr(expected, name), rtol=1e-5, atol=1e-5)
 

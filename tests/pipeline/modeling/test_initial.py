@@ -84,8 +84,9 @@ def test_a_model_from_scratch_has_the_configured_shape(inputs, tmp_path, archite
     assert model.config.model_type == architecture
     assert longest_input(model) == 40
     model(torch.ones(1, 40, dtype=torch.long))
-    with pytest.raises((IndexError, RuntimeError)):
-        model(torch.ones(1, 41, dtype=torch.long))
+    if architecture != "modernbert":  # it has no table of positions
+        with pytest.raises((IndexError, RuntimeError)):
+            model(torch.ones(1, 41, dtype=torch.long))
     config = model.config
     assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (2, 16, 2)
     assert (field(config, "hidden_dropout_prob"), field(config, "attention_probs_dropout_prob")) == (0.1, 0.1)

@@ -105,7 +105,7 @@ def test_the_kernel_gets_heads_of_a_multiple_of_8(monkeypatch, size):
     every = packed_rows(LENGTHS, LENGTHS, None, "cpu")
     query_RD, key_TD, value_TD = torch.randn(3, 27, 2 * size).requires_grad_().unbind()
 
-    def varlen_attn(query, key, value, from_edges, to_edges, most_queries, most_keys, scale):
+    def varlen_attn(query, key, value, from_edges, to_edges, most_queries, most_keys, scale, window_size):
         assert query.shape[2] % 8 == 0
         parts = (x.tensor_split(every.edges[1:-1].tolist()) for x in (query, key, value))
         return torch.cat(

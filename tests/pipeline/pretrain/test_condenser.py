@@ -153,7 +153,7 @@ def test_fields_that_exclude_each_other_are_refused():
         ("{half", "not the configuration of a Hugging Face model"),
         (
             '{"model_type": "gpt2"}',
-            "model_type 'gpt2' is not supported: only bert, distilbert, electra, roberta, "
+            "model_type 'gpt2' is not supported: only bert, distilbert, electra, modernbert, roberta, "
             "xlm-roberta, camembert, mpnet",
         ),
         ('{"model_type": "bert", "vocab_size": 200}', "lacks num_hidden_layers"),

@@ -21,6 +21,7 @@ import updates
 from encoders import OPTIMISER
 from machines import make_machine
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from transformers.initialization import TORCH_INIT_FUNCTIONS
 
 from fake_cuda.recorder import Recorder
 from pipeline.cross_encoder.pairs import PairRows, score_rows
@@ -45,7 +46,7 @@ BUDGET = 3000
 ONE_CHUNK = 100_000
 ONE_LAYER = {**updates.SMALL, "num_hidden_layers": 1}
 ARCHITECTURES = ("bert", "roberta")
-OTHERS = ("electra", "distilbert", "mpnet")
+OTHERS = ("electra", "distilbert", "mpnet", "modernbert")
 """XLM-RoBERTa and CamemBERT run RoBERTa's code."""
 ALL, FEW = 12, 3
 """Layers of a model."""
@@ -57,7 +58,9 @@ def base(layers: int) -> dict[str, int]:
 
 
 def on_device(build: Callable[[], Any]) -> Any:
-    with torch.device("cuda"):
+    # Its random numbers are drawn until they are in a range, which a device without numbers cannot tell.
+    drawn = mock.patch.dict(TORCH_INIT_FUNCTIONS, trunc_normal_=lambda tensor, **_: tensor)
+    with torch.device("cuda"), drawn:
         return build()
 
 
@@ -173,6 +176,8 @@ def watch_head(recorder: Recorder, model: Any) -> None:
             pooler, classifier = model.bert.pooler.dense, model.classifier
         case "distilbert":
             pooler, classifier = model.pre_classifier, model.classifier
+        case "modernbert":
+            pooler, classifier = model.head.dense, model.classifier
         case _:
             pooler, classifier = model.classifier.dense, model.classifier.out_proj
     recorder.watch("pooler", pooler.weight)
