@@ -127,7 +127,7 @@ def test_a_node_of_the_store_may_be_the_model(tmp_path) -> None:
         ("sizes.500=[0]", "0 training rows need the list"),
         ("sizes.500=[4, 4]", "a number of epochs appears twice"),
         ("models.bert=hub:other", "models: the rows 'BERT' and 'bert' have the same letters and digits"),
-        ("encoder.tokens=1000", "less than or equal to 512"),
+        ("encoder.tokens=10000", "less than or equal to 8192"),
         ("table.highest=nan", "finite number"),
     ],
 )
