@@ -97,6 +97,14 @@ def cased(folder: Path) -> Path:
             config_of(model_type="roberta", pad_token_id=3),
             "its pad_token_id is 3, the tokenizer's padding token has id 0",
         ),
+        (
+            config_of(model_type="modernbert", rope_scaling={"factor": 2.0}),
+            "config.json: rope_scaling is not supported",
+        ),
+        (
+            config_of(model_type="modernbert", rope_parameters={"full_attention": {"rope_type": "yarn"}}),
+            "rope_type 'yarn' is not supported: only 'default'",
+        ),
         (config_of(is_decoder=True), "config.json: is_decoder is set, but only encoders are supported"),
         (config_of(num_attention_heads=7), "config.json: num_attention_heads (7) must divide hidden_size"),
         (config_of(intermediate_size=0), "config.json: intermediate_size must be a positive integer: 0"),

@@ -33,6 +33,7 @@ from pipeline.modeling.checkpoint import (
 )
 from pipeline.modeling.inputs import pack
 from pipeline.modeling.model_config import TYPES
+from pipeline.modeling.packed_layers import attention_layouts
 from pipeline.modeling.sentence_transformers_files import Dense, Vector
 from pipeline.modeling.transformer import backbone, prediction_losses
 from pipeline.tokenization.tokenizer import read_tokenizer
@@ -139,6 +140,26 @@ def test_logits_of_pairs(name: str) -> None:
     assert float(raised_B.detach().mean()) - mean > 2.5
 
 
+def test_a_classifier_of_modernbert_may_read_the_mean_of_all_tokens() -> None:
+    model: Any = updates.classifier("modernbert", SHAPE, 0.0).eval()
+    model.config.classifier_pooling = "mean"
+    ids_BL, mask_BL = padded_batch(rows())
+    theirs_B = model(input_ids=ids_BL, attention_mask=mask_BL).logits[:, 0]
+    pairs = PairRows(rows(), np.array([length // 2 for length in LENGTHS]))
+    ours_B = logits(model, pack_pairs(model, pairs, np.arange(len(LENGTHS)), "cpu"))
+    torch.testing.assert_close(ours_B, theirs_B, rtol=1e-5, atol=1e-5)
+
+
+def test_modernbert_reads_long_texts_with_its_own_window() -> None:
+    """Texts longer than other models' 512 positions; the distance that a token sees is the default, 64."""
+    encoder: Any = updates.encoder("modernbert", SHAPE | {"local_attention": 128}, 0.0)
+    rng = np.random.default_rng(0)
+    ids = [rng.integers(5, SHAPE["vocab_size"], length) for length in (64, 66, 700)]
+    theirs = [encoder.model(input_ids=torch.from_numpy(row)[None]).last_hidden_state[0, 0] for row in ids]
+    ours = encode_rows(Encoder(encoder.model.eval(), "cls"), ids, 500)
+    np.testing.assert_allclose(ours, torch.stack(theirs).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
 def test_entropy_of_attention(name: str) -> None:
     model: Any = updates.encoder(name, shape(name), 0.0).model.eval()
     model.set_attn_implementation("eager")
@@ -147,6 +168,20 @@ def test_entropy_of_attention(name: str) -> None:
             attentions = model(input_ids=torch.from_numpy(row)[None], output_attentions=True).attentions
             weight_LHn = torch.stack(attentions)[:, 0, :, 0].double()
             np.testing.assert_allclose(entropy_LH, torch.special.entr(weight_LHn).sum(-1), atol=2e-5)
+
+
+def test_modernbert_on_a_gpu_masks_only_local_rows_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel has windows only for all rows: the last layer's rows get masks, all sequences together."""
+    model: Any = updates.encoder("modernbert", SHAPE, 0.0).model
+    last, local = model.layers[-1], model.layers[1]
+    packed = pack(rows(), "cpu")
+    monkeypatch.setattr("pipeline.modeling.packed_layers.has_kernel", lambda device: True)
+    (of_all,) = attention_layouts(model, [local], packed.every, packed.every).values()
+    assert (of_all.masks, of_all.window) == (None, 8)
+    (of_first,) = attention_layouts(model, [last], packed.first, packed.every).values()
+    assert of_first.window is None
+    assert [mask.shape for mask in of_first.masks] == [(len(LENGTHS), 1, 1, max(LENGTHS))]
+    assert of_first.masks[0].sum((1, 2, 3)).tolist() == [min(length, 9) for length in LENGTHS]
 
 
 def test_mpnet_on_a_gpu_computes_all_sequences_together(monkeypatch: pytest.MonkeyPatch) -> None:
