@@ -13,7 +13,6 @@ from flows.runs.evaluated import find_evaluated
 from pipeline import paths
 from pipeline.errors import InputError
 from pipeline.modeling.existing_model import ExistingModel, folders, read_whole_model
-from pipeline.modeling.model_config import LONGEST
 from pipeline.modeling.sentence_transformers_files import POOLING
 from pipeline.tokenization.tokenizer import joins_words, read_tokenizer
 
@@ -23,6 +22,8 @@ GENERIC_NAME = re.compile("model|[0-9a-f]{12,64}")
 """Names of folders that do not identify a model: `model` of an export, a digest."""
 QUESTION_TOKENS, PASSAGE_TOKENS = 32, 128
 """Lengths of the base recipe, for a folder of transformers, which names none."""
+TITLE_TOKENS = 512
+"""Least limit of a title, also for models of fewer positions: another number would encode again what is stored."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _section(path: Path, question: ExistingModel, passage: ExistingModel) -> dic
         **_vector(question),
         "tied": len(folders(path)) == 1,
         "question_tokens": question.question_tokens or min(QUESTION_TOKENS, question.positions),
-        "title_tokens": LONGEST,
+        "title_tokens": max(TITLE_TOKENS, passage.positions),
         "title_separator": "space" if joins_words(read_tokenizer(passage.folder)) else "sep",
         "question_prefix": question.question_prefix,
         "passage_prefix": passage.passage_prefix,
