@@ -13,6 +13,7 @@ from flows.runs.evaluated import find_evaluated
 from pipeline import paths
 from pipeline.errors import InputError
 from pipeline.modeling.existing_model import ExistingModel, folders, read_whole_model
+from pipeline.modeling.model_config import LONGEST
 from pipeline.modeling.sentence_transformers_files import POOLING
 from pipeline.tokenization.tokenizer import joins_words, read_tokenizer
 
@@ -152,7 +153,7 @@ def _section(path: Path, question: ExistingModel, passage: ExistingModel) -> dic
         **_vector(question),
         "tied": len(folders(path)) == 1,
         "question_tokens": question.question_tokens or min(QUESTION_TOKENS, question.positions),
-        "title_tokens": max(TITLE_TOKENS, passage.positions),
+        "title_tokens": min(max(TITLE_TOKENS, passage.positions), LONGEST),
         "title_separator": "space" if joins_words(read_tokenizer(passage.folder)) else "sep",
         "question_prefix": question.question_prefix,
         "passage_prefix": passage.passage_prefix,

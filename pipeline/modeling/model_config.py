@@ -16,7 +16,10 @@ TYPES = ("bert", "distilbert", "electra", "modernbert", *AFTER_PADDING)
 LONGEST = 8192
 """Most tokens of an input that a field may set: ModernBERT's. A model with fewer positions sets its own limit."""
 SIZES = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
-FURTHER_SIZES = ("num_attention_heads", "intermediate_size", "embedding_size", "relative_attention_num_buckets")
+FURTHER_SIZES = (
+    *("num_attention_heads", "intermediate_size", "embedding_size", "relative_attention_num_buckets"),
+    *("local_attention", "global_attn_every_n_layers"),
+)
 """Sizes for which transformers has a default."""
 OWN_NAMES = {
     "distilbert": {
@@ -99,8 +102,10 @@ def _check_rotary(path: Path, config: Mapping[str, Any]) -> None:
     if config.get("rope_scaling") is not None:
         raise InputError(f"{path}: rope_scaling is not supported")
     parameters = config.get("rope_parameters") or {}
-    for of_layers in parameters.values() if isinstance(parameters, dict) else [parameters]:
-        kind = of_layers.get("rope_type", "default") if isinstance(of_layers, dict) else of_layers
+    if not isinstance(parameters, dict) or not all(isinstance(x, dict) for x in parameters.values()):
+        raise InputError(f"{path}: rope_parameters must have a dictionary for each kind of attention")
+    for of_kind in parameters.values():
+        kind = of_kind.get("rope_type", "default")
         if kind != "default":
             raise InputError(f"{path}: rope_type {kind!r} is not supported: only 'default'")
 

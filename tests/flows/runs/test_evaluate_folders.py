@@ -1,5 +1,6 @@
 """The settings in a model's folder, as `cocondenser evaluate-model` reads them."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,14 @@ def test_a_plain_folder_takes_cls_and_the_papers_lengths_by_default(store: Store
     assert (changed.encoder.pooling, changed.encode.passage_tokens, changed.bm25.k1) == ("mean", 100, 1.2)
     model = next(node for node in nodes(changed) if node.name == "model")
     assert (model.config.pooling, model.config.normalise) == ("mean", True)
+
+
+@pytest.mark.parametrize(("positions", "title"), [(2048, 2048), (16384, 8192)])
+def test_titles_are_limited_only_by_the_input(store: Store, tmp_path: Path, collection: Path, positions, title) -> None:
+    path = plain(tmp_path / "long") / "config.json"
+    write_json(path, {**json.loads(path.read_text()), "max_position_embeddings": positions})
+    recipe, _ = zero_shot_recipe(store, str(path.parent), str(collection))
+    assert recipe.encoder.title_tokens == title
 
 
 def test_the_settings_in_a_models_folder_are_used(store: Store, tmp_path: Path, collection: Path) -> None:

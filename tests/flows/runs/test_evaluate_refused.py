@@ -105,6 +105,11 @@ def cased(folder: Path) -> Path:
             config_of(model_type="modernbert", rope_parameters={"full_attention": {"rope_type": "yarn"}}),
             "rope_type 'yarn' is not supported: only 'default'",
         ),
+        (config_of(local_attention=0), "config.json: local_attention must be a positive integer: 0"),
+        (
+            config_of(model_type="modernbert", rope_parameters={"rope_type": "default"}),
+            "rope_parameters must have a dictionary for each kind of attention",
+        ),
         (config_of(is_decoder=True), "config.json: is_decoder is set, but only encoders are supported"),
         (config_of(num_attention_heads=7), "config.json: num_attention_heads (7) must divide hidden_size"),
         (config_of(intermediate_size=0), "config.json: intermediate_size must be a positive integer: 0"),
