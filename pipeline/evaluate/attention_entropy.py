@@ -14,8 +14,7 @@ from torch import Tensor
 
 from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
-from pipeline.modeling.layers import rotated
-from pipeline.modeling.packed_layers import attention_layouts, embed, keys_values, rest_of_layer
+from pipeline.modeling.packed_layers import attention_layouts, embed, keys_values, rest_of_layer, rotate
 from pipeline.modeling.packing import Masks, Rows
 from pipeline.modeling.passes import fill
 
@@ -41,18 +40,17 @@ def cls_entropies(model: Any, packed: Packed) -> Tensor:
     """
     every, layers = packed.every, architecture(model).layers(model)
     masks = [torch.ones(1, 1, 1, 1, dtype=torch.bool, device=model.device)] * len(every.groups)
-    at_every = attention_layouts(model, layers, every, every, masks)
-    at_first = attention_layouts(model, layers, packed.first, every, masks)
+    at_every = attention_layouts(model, layers, every, packed, masks)
+    at_first = attention_layouts(model, layers, packed.first, packed, masks)
     hidden_TD = embed(model, packed.ids_T, packed.position_T)
     entropies = []
     for layer in layers:
         _, key_TD, value_TD = keys_values(model, layer, hidden_TD)
         parts = architecture(model).layer(layer)
         _, query_BD = parts.queries(hidden_TD[packed.first.at_R])
-        at, turned_TD = at_first[parts.window], key_TD
-        if at.rotation is not None:
-            query_BD, turned_TD = rotated(query_BD, *at.rotation[0]), rotated(key_TD, *at.rotation[1])
-        entropies.append(entropy(query_BD, turned_TD, every, parts.heads, at.masks))
+        at = at_first[parts.window]
+        query_BD, rotated_TD = rotate(at.rotations, query_BD, key_TD)
+        entropies.append(entropy(query_BD, rotated_TD, every, parts.heads, at.masks))
         if layer is not layers[-1]:
             hidden_TD = rest_of_layer(model, layer, hidden_TD, (key_TD, value_TD), at_every)
     return torch.stack(entropies, 1)

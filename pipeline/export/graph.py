@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from pipeline.modeling.architectures.architecture import Layer
 from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.biencoder import Encoder
-from pipeline.modeling.layers import rotated
-from pipeline.modeling.packed_layers import Rotation, embed, finished, rotation
+from pipeline.modeling.packed_layers import Rotation, Rotations, embed, final_norm, rotate, rotation
 
 OPSET = 20
 """The first version with GELU as one node. ONNX Runtime supports it since 1.17."""
@@ -46,15 +45,16 @@ class Graph(nn.Module):
         *layers, last = (own.layer(layer) for layer in own.layers(model))
         windows = {layer.window for layer in (*layers, last)}
         added = {window: self.added(hidden_from_B11L, place_1L, window) for window in windows}
-        turns = {window: self.rotation(place_1L, window) for window in windows}
+        rotations = {window: self.rotations(place_1L, window) for window in windows}
         for layer in layers:
-            hidden_BLD = apply(layer, hidden_BLD, hidden_BLD, added[layer.window], turns[layer.window])
+            hidden_BLD = apply(layer, hidden_BLD, hidden_BLD, added[layer.window], rotations[layer.window])
         if self.pooling == "cls":
             of_first = self.added(hidden_from_B11L, place_1L[:, :1], last.window)
-            pooled_BD = finished(model, apply(last, hidden_BLD[:, :1], hidden_BLD, of_first, turns[last.window]))[:, 0]
+            first_B1D = apply(last, hidden_BLD[:, :1], hidden_BLD, of_first, rotations[last.window])
+            pooled_BD = final_norm(model, first_B1D)[:, 0]
         else:
-            last_BLD = apply(last, hidden_BLD, hidden_BLD, added[last.window], turns[last.window])
-            pooled_BD = (finished(model, last_BLD) * kept_BL1).sum(1) / kept_BL1.sum(1)
+            last_BLD = apply(last, hidden_BLD, hidden_BLD, added[last.window], rotations[last.window])
+            pooled_BD = (final_norm(model, last_BLD) * kept_BL1).sum(1) / kept_BL1.sum(1)
         vector_BE = self.parts["projection"](pooled_BD) if "projection" in self.parts else pooled_BD
         return nn.functional.normalize(vector_BE, dim=1) if self.normalise else vector_BE
 
@@ -70,13 +70,16 @@ class Graph(nn.Module):
         score_bias = architecture(model).score_bias
         return added_BHRL if score_bias is None else added_BHRL + score_bias(model, place_1R, length)
 
-    def rotation(self, place_1L: Tensor, window: int | None) -> Rotation | None:
-        """Returns the rotation of queries and keys in layers of this window."""
+    def rotations(self, place_1L: Tensor, window: int | None) -> Rotations | None:
+        """Returns the rotations of the queries and keys at these places in layers of this window."""
         model = self.parts["model"]
-        return None if architecture(model).frequencies is None else rotation(model, window, place_1L)
+        if architecture(model).frequencies is None:
+            return None
+        of_every = rotation(model, window, place_1L)
+        return Rotations(of_every, of_every)
 
 
-def apply(layer: Layer, queries_BRD: Tensor, hidden_BLD: Tensor, added: Tensor, turn: Rotation | None) -> Tensor:
+def apply(layer: Layer, queries_BRD: Tensor, hidden_BLD: Tensor, added: Tensor, rotations: Rotations | None) -> Tensor:
     """Runs one transformer layer for its first R tokens, [B, R, D]; `added` is added to the attention scores."""
 
     def heads(x_BLD: Tensor) -> Tensor:
@@ -84,12 +87,12 @@ def apply(layer: Layer, queries_BRD: Tensor, hidden_BLD: Tensor, added: Tensor, 
 
     _, query_BRD = layer.queries(queries_BRD)
     _, key_BLD, value_BLD = layer.keys_values(hidden_BLD)
-    if turn is not None:
-        of_queries = Rotation(*(x[:, : queries_BRD.shape[1]] for x in turn))
-        query_BRD, key_BLD = rotated(query_BRD, *of_queries), rotated(key_BLD, *turn)
+    if rotations is not None:
+        of_first = Rotation(*(x_1Ld[:, : queries_BRD.shape[1]] for x_1Ld in rotations.queries))
+        query_BRD, key_BLD = rotate(rotations._replace(queries=of_first), query_BRD, key_BLD)
     query, key, value = heads(query_BRD), heads(key_BLD), heads(value_BLD)
     weight_BHRL = (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5 + added).softmax(-1)
-    return layer.finish((weight_BHRL @ value).transpose(1, 2).flatten(2), queries_BRD)
+    return layer.after_attention((weight_BHRL @ value).transpose(1, 2).flatten(2), queries_BRD)
 
 
 def write_graph(encoder: Encoder, path: Path) -> None:

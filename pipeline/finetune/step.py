@@ -15,6 +15,7 @@ from pipeline.finetune.encoders import Towers
 from pipeline.modeling.biencoder import vectors
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.packing import share, to_device
+from pipeline.modeling.transformer import pooled_rows
 from pipeline.runtime import ranks
 from pipeline.runtime.ranks import world
 from pipeline.runtime.work import Machine
@@ -177,7 +178,7 @@ def update_module(
         loop.seed_dropout(*key, piece.number)
         if torch.is_grad_enabled():
             packed = batch.packed[piece.number]
-            wanted = packed.first if pooling == "cls" else packed.every
+            wanted = pooled_rows(packed, pooling)
             operations += flops.BACKWARD * flops.encoder(config, wanted, packed.every)
         return encode(piece)
 

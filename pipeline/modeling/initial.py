@@ -9,7 +9,7 @@ from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.existing_model import read_model
-from pipeline.modeling.model_config import AFTER_PADDING, ROBERTAS, check_padding, model_config, own_name
+from pipeline.modeling.model_config import check_padding, model_config, own_name
 from pipeline.notices import noticed, one_line
 from pipeline.runtime import hub
 from pipeline.runtime.work import Metrics, Work
@@ -166,6 +166,8 @@ def _random_model(config: InitialConfig, specials: Specials) -> "PreTrainedModel
     import torch
     from transformers import AutoConfig, AutoModelForMaskedLM
 
+    from pipeline.modeling.architectures.registry import ARCHITECTURES
+
     shape: dict[str, Any] = {
         "vocab_size": specials.vocab_size,
         "num_hidden_layers": config.layers,
@@ -177,17 +179,7 @@ def _random_model(config: InitialConfig, specials: Specials) -> "PreTrainedModel
         "pad_token_id": specials.pad,
         "max_position_embeddings": config.max_position,
     }
-    if config.architecture in AFTER_PADDING:
-        shape["max_position_embeddings"] += specials.pad + 1
-    if config.architecture in ROBERTAS:  # one token type (Liu et al. 2019)
-        shape |= {"bos_token_id": specials.cls, "eos_token_id": specials.sep}
-        shape |= {"type_vocab_size": 1, "layer_norm_eps": 1e-5}
-    if config.architecture == "electra":
-        shape["embedding_size"] = config.hidden_size
-    if config.architecture == "modernbert":
-        shape |= {"embedding_dropout": config.dropout, "classifier_dropout": config.dropout}
-        shape |= {f"{name}_token_id": specials.cls for name in ("bos", "cls")}
-        shape |= {f"{name}_token_id": specials.sep for name in ("eos", "sep")}
+    shape |= ARCHITECTURES[config.architecture].fields(shape, specials)
     fields = {own_name(config.architecture, name): value for name, value in shape.items()}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)

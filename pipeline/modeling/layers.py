@@ -28,7 +28,7 @@ class Residual(NamedTuple):
 
     dense: nn.Linear
     norm: nn.LayerNorm
-    dropout: nn.Module
+    dropout: nn.Dropout
 
 
 class Embeddings(NamedTuple):
@@ -196,7 +196,6 @@ def _rotated(x_RD: Tensor, cos_Rd: Tensor, sin_Rd: Tensor) -> Tensor:
 def linear_and_norm(parts: Residual, x_RD: Tensor, residual_RD: Tensor, float32: bool = False) -> Tensor:
     """Returns the norm of residual + dropout(linear(x)), [R, D]. `float32`: also within `autocast`."""
     dense, norm, dropout = parts
-    assert isinstance(dropout, nn.Dropout)
     product_type, bias_D = autocast_type(x_RD.device.type), None
     if product_type is None or x_RD.device.type == "cpu":
         mapped_RD, mask_RD = dropout(linear(dense, x_RD)), None

@@ -12,17 +12,9 @@ import torch
 from torch import Tensor
 
 from pipeline.modeling.architectures.registry import architecture
+from pipeline.modeling.inputs import Packed
 from pipeline.modeling.layers import embeddings, linear, normed, rotated
-from pipeline.modeling.packing import (
-    Masks,
-    Rows,
-    attend,
-    has_kernel,
-    one_group,
-    positions,
-    real_keys,
-    row_positions,
-)
+from pipeline.modeling.packing import Chunk, Masks, Rows, attend, has_kernel, one_group, real_keys, row_positions
 from pipeline.runtime.precision import autocast_type
 
 
@@ -31,6 +23,13 @@ class Rotation(NamedTuple):
 
     cos_Rd: Tensor
     sin_Rd: Tensor
+
+
+class Rotations(NamedTuple):
+    """Of the rows that attend, and of the keys."""
+
+    queries: Rotation
+    keys: Rotation
 
 
 class AttentionLayout(NamedTuple):
@@ -44,8 +43,8 @@ class AttentionLayout(NamedTuple):
     """As in `packing.attend`."""
     window: int | None = None
     """As in `packing.attend`."""
-    rotation: tuple[Rotation, Rotation] | None = None
-    """Of the rows that attend and of the keys; None without rotary positions."""
+    rotations: Rotations | None = None
+    """None without rotary positions."""
 
 
 Layouts = Mapping[int | None, AttentionLayout]
@@ -53,7 +52,7 @@ Layouts = Mapping[int | None, AttentionLayout]
 
 
 def attention_layouts(
-    model: Any, layers: Iterable[Any], wanted: Rows, every: Rows, masks: Sequence[Tensor] | None = None
+    model: Any, layers: Iterable[Any], wanted: Rows, packed: Packed | Chunk, masks: Sequence[Tensor] | None = None
 ) -> Layouts:
     """Returns how the rows `wanted` attend to all rows in `layers`. Layers share it, as a bias of the scores needs much
     memory.
@@ -62,27 +61,27 @@ def attention_layouts(
     """
     own = architecture(model)
     windows = {own.layer(layer).window for layer in layers}
-    return {window: _layout(model, window, wanted, every, masks) for window in windows}
+    return {window: _layout(model, window, wanted, packed, masks) for window in windows}
 
 
 def _layout(
-    model: Any, window: int | None, wanted: Rows, every: Rows, masks: Sequence[Tensor] | None
+    model: Any, window: int | None, wanted: Rows, packed: Packed | Chunk, masks: Sequence[Tensor] | None
 ) -> AttentionLayout:
-    device, own = every.edges.device.type, architecture(model)
-    rotation = _rotations(model, window, wanted, every)
+    every, own = packed.every, architecture(model)
+    device, rotations = every.edges.device.type, _rotations(model, window, wanted, packed.position_T)
     is_local = window is not None and every.longest > window + 1
     if own.score_bias is None and not is_local:
-        return AttentionLayout(wanted, every, masks, rotation=rotation)
+        return AttentionLayout(wanted, every, masks, rotations=rotations)
     if masks is None and has_kernel(device):
         if own.score_bias is None and wanted.at_R is None:
-            return AttentionLayout(wanted, every, None, window, rotation)
+            return AttentionLayout(wanted, every, None, window, rotations)
         # The kernel has no bias, and windows only for all rows; few long calls are faster.
         masks, wanted, every = [real_keys(every)], one_group(wanted), one_group(every)
     of_groups = [_mask(model, window, *group) for group in _groups(wanted, every, masks)]
     # A CPU's attention is float32 in any precision.
     dtype = torch.float32 if device == "cpu" else autocast_type(device) or torch.float32
     cast = [x if x is None or x.dtype == torch.bool else x.to(dtype) for x in of_groups]
-    return AttentionLayout(wanted, every, cast, rotation=rotation)
+    return AttentionLayout(wanted, every, cast, rotations=rotations)
 
 
 def _groups(wanted: Rows, every: Rows, masks: Sequence[Tensor] | None) -> Iterator[tuple[Tensor, int, Tensor | None]]:
@@ -104,13 +103,13 @@ def _mask(model: Any, window: int | None, position_nW: Tensor, length: int, seen
     return bias if seen is None else bias.masked_fill(~seen, -torch.inf)
 
 
-def _rotations(model: Any, window: int | None, wanted: Rows, every: Rows) -> tuple[Rotation, Rotation] | None:
+def _rotations(model: Any, window: int | None, wanted: Rows, position_T: Tensor) -> Rotations | None:
     if architecture(model).frequencies is None:
         return None
-    of_keys = rotation(model, window, positions(every))
+    of_keys = rotation(model, window, position_T)
     if wanted.at_R is None:
-        return of_keys, of_keys
-    return Rotation(*(x[wanted.at_R] for x in of_keys)), of_keys
+        return Rotations(of_keys, of_keys)
+    return Rotations(Rotation(*(x[wanted.at_R] for x in of_keys)), of_keys)
 
 
 def rotation(model: Any, window: int | None, position_R: Tensor) -> Rotation:
@@ -120,6 +119,13 @@ def rotation(model: Any, window: int | None, position_R: Tensor) -> Rotation:
     with torch.autocast(position_R.device.type, enabled=False):
         angle_Rd = position_R[..., None].float() * frequencies(model, window).float()
     return Rotation(angle_Rd.cos(), angle_Rd.sin())
+
+
+def rotate(rotations: Rotations | None, query_RD: Tensor, key_TD: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the rotated queries and keys; without rotary positions the same."""
+    if rotations is None:
+        return query_RD, key_TD
+    return rotated(query_RD, *rotations.queries), rotated(key_TD, *rotations.keys)
 
 
 def embed(model: Any, ids_T: Tensor, position_T: Tensor, type_T: Tensor | None = None) -> Tensor:
@@ -178,16 +184,14 @@ def rest_of_layer(
         query_RD, projected_RD = own.queries(query_RD)
     key_TD, value_TD = keys_and_values
     at = layouts[own.window]
-    if at.rotation is not None:
-        of_queries, of_keys = at.rotation
-        projected_RD, key_TD = rotated(projected_RD, *of_queries), rotated(key_TD, *of_keys)
+    projected_RD, key_TD = rotate(at.rotations, projected_RD, key_TD)
     context_RD = attend(
         projected_RD, key_TD, value_TD, at.wanted, at.every, own.heads, own.dropout, at.masks, at.window
     )
-    return own.finish(context_RD, query_RD, float32)
+    return own.after_attention(context_RD, query_RD, float32)
 
 
-def finished(model: Any, states_RD: Tensor) -> Tensor:
+def final_norm(model: Any, states_RD: Tensor) -> Tensor:
     """Returns the final norm of the last layer's output, of its type; the output itself if the layers normalise it."""
     norm = architecture(model).final_norm(model)
     return states_RD if norm is None else normed(norm, states_RD)

@@ -117,7 +117,7 @@ def attend(
     if queries.size == 0:
         return query_RD
     if masks is None and has_kernel(query_RD.device.type):
-        return _by_kernel(query_RD, key_TD, value_TD, queries, keys, heads, dropout, window)
+        return _by_kernel((query_RD, key_TD, value_TD), queries, keys, heads, dropout, window)
     assert window is None
     if query_RD.device.type == "cpu" and query_RD.dtype != torch.float32:
         return _in_float32(query_RD, key_TD, value_TD, queries, keys, heads, dropout, masks)
@@ -172,13 +172,6 @@ def real_keys(every: Rows) -> Tensor:
     return (torch.arange(every.longest, device=length_B.device) < length_B[:, None])[:, None, None]
 
 
-def positions(every: Rows) -> Tensor:
-    """Returns each row's place within its sequence, [T]. It is computed on the device."""
-    edges, device = every.edges.long(), every.edges.device
-    row_T = torch.arange(every.size, device=device)
-    return row_T - edges[torch.searchsorted(edges[1:], row_T, right=True)]
-
-
 def row_positions(wanted: Rows, every: Rows) -> list[Tensor]:
     """Returns each padded row's place within its sequence, [n or 1, W] for each group of n sequences of W rows."""
     device = every.edges.device
@@ -216,19 +209,13 @@ def has_kernel(device: str) -> bool:
 
 
 def _by_kernel(
-    query_RD: Tensor,
-    key_TD: Tensor,
-    value_TD: Tensor,
-    queries: Rows,
-    keys: Rows,
-    heads: int,
-    dropout: float,
-    window: int | None,
+    projected: Sequence[Tensor], queries: Rows, keys: Rows, heads: int, dropout: float, window: int | None
 ) -> Tensor:
+    """`projected`: queries, keys and values."""
     from torch.nn.attention import varlen
 
-    size = query_RD.shape[1] // heads
-    query, key, value = (x.unflatten(1, (heads, size)) for x in (query_RD, key_TD, value_TD))
+    size = projected[0].shape[1] // heads
+    query, key, value = (x.unflatten(1, (heads, size)) for x in projected)
     if size % 8:  # the kernel needs heads of a multiple of 8; zeros change no product
         query, key, value = (F.pad(x, (0, -size % 8)) for x in (query, key, value))
     layout, scale = (queries.edges, keys.edges, queries.longest, keys.longest), size**-0.5

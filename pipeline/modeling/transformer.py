@@ -19,7 +19,7 @@ from pipeline.modeling.packed_layers import (
     apply,
     attention_layouts,
     embed,
-    finished,
+    final_norm,
     keys_values,
     predicted,
     rest_of_layer,
@@ -57,7 +57,7 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
     seed(EMBEDDINGS, 0)
     early_TD = hidden_TD = embed(lm, chunk.ids_T, chunk.position_T)
     *layers, last = architecture(lm).layers(lm)
-    every = attention_layouts(lm, layers, chunk.every, chunk.every)
+    every = attention_layouts(lm, layers, chunk.every, chunk)
     for number, layer in enumerate(layers, start=1):
         seed(number, 0)
         hidden_TD = apply(lm, layer, hidden_TD, every)
@@ -66,13 +66,13 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
     number = len(layers) + 1
     hidden_TD, *key_value = keys_values(lm, last, hidden_TD)
     seed(number, CLS)
-    at_cls = attention_layouts(lm, [last], chunk.cls, chunk.every)
-    cls_BD = finished(lm, rest_of_layer(lm, last, hidden_TD[chunk.cls.at_R], key_value, at_cls, float32=True))
+    at_cls = attention_layouts(lm, [last], chunk.cls, chunk)
+    cls_BD = final_norm(lm, rest_of_layer(lm, last, hidden_TD[chunk.cls.at_R], key_value, at_cls, float32=True))
     if not masked:
         return States(early_TD, cls_BD, None)
     seed(number, MASKED)
-    at_masked = attention_layouts(lm, [last], chunk.masked, chunk.every)
-    late_MD = finished(lm, rest_of_layer(lm, last, hidden_TD[chunk.masked.at_R], key_value, at_masked))
+    at_masked = attention_layouts(lm, [last], chunk.masked, chunk)
+    late_MD = final_norm(lm, rest_of_layer(lm, last, hidden_TD[chunk.masked.at_R], key_value, at_masked))
     return States(early_TD, cls_BD, late_MD)
 
 
@@ -80,11 +80,11 @@ def last_states(model: Any, packed: Packed, wanted: Rows) -> Tensor:
     """Returns the last layer's states at the rows `wanted`, float32 [R, D]. `model`: with any head or none."""
     hidden_TD = embed(model, packed.ids_T, packed.position_T, packed.type_T)
     *layers, last = architecture(model).layers(model)
-    every = attention_layouts(model, [*layers, last], packed.every, packed.every)
+    every = attention_layouts(model, [*layers, last], packed.every, packed)
     for layer in layers:
         hidden_TD = apply(model, layer, hidden_TD, every)
-    at_wanted = every if wanted.at_R is None else attention_layouts(model, [last], wanted, packed.every)
-    return finished(model, apply(model, last, hidden_TD, at_wanted, float32=True))
+    at_wanted = every if wanted.at_R is None else attention_layouts(model, [last], wanted, packed)
+    return final_norm(model, apply(model, last, hidden_TD, at_wanted, float32=True))
 
 
 def pooled(model: Any, packed: Packed, pooling: str) -> Tensor:
@@ -92,9 +92,13 @@ def pooled(model: Any, packed: Packed, pooling: str) -> Tensor:
 
     `pooling`: `cls` or `mean`.
     """
-    if pooling == "cls":
-        return last_states(model, packed, packed.first)
-    return mean(last_states(model, packed, packed.every), packed.every.edges)
+    last_RD = last_states(model, packed, pooled_rows(packed, pooling))
+    return last_RD if pooling == "cls" else mean(last_RD, packed.every.edges)
+
+
+def pooled_rows(packed: Packed, pooling: str) -> Rows:
+    """Returns the rows whose last states are pooled."""
+    return packed.first if pooling == "cls" else packed.every
 
 
 def mean(hidden_TD: Tensor, edges: Tensor) -> Tensor:
@@ -105,7 +109,8 @@ def mean(hidden_TD: Tensor, edges: Tensor) -> Tensor:
 def prediction_losses(lm: LanguageModel, states_RD: Tensor, label_R: Tensor) -> Tensor:
     """Returns the cross-entropy of the model's own prediction head at each row, [R]."""
     output = lm.get_output_embeddings()
-    return cross_entropy(predicted(lm, states_RD), output.weight, output.bias, label_R)
+    bias_V = output.weight.new_zeros(len(output.weight)) if output.bias is None else output.bias
+    return cross_entropy(predicted(lm, states_RD), output.weight, bias_V, label_R)
 
 
 def new_head(lm: LanguageModel, layers: int) -> nn.ModuleList:

@@ -290,9 +290,14 @@ def set_dropout(model: "torch.nn.Module", share: DropoutShare) -> None:
     """Sets the probability of each dropout layer to `share`; `checkpoint` keeps the model's own."""
     import torch
 
+    from pipeline.modeling.architectures.registry import architecture
+
+    if share == "checkpoint":
+        return
     for layer in model.modules():
-        if share != "checkpoint" and isinstance(layer, torch.nn.Dropout):
+        if isinstance(layer, torch.nn.Dropout):
             layer.p = share
+    architecture(model).set_attention_dropout(model, share)
 
 
 def seed_dropout(*key: int) -> None:

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from pipeline.modeling.architectures.post_norm import PostNorm
 from pipeline.modeling.architectures.pre_norm import PreNorm
 from pipeline.modeling.layers import Embeddings, Residual
+from pipeline.tokenization.token_files import Specials
 
 Layer = PostNorm | PreNorm
+NO_DROPOUT = nn.Dropout(0.0)
 
 
 class Prediction(NamedTuple):
@@ -105,6 +107,10 @@ class Architecture:
     """logit(model for sequence classification, pooled last states [B, 1, D]), [B, 1]."""
     last_bias: Callable[[Any], nn.Parameter] = lambda model: model.classifier.out_proj.bias
     """The bias that is added to every logit."""
+    set_attention_dropout: Callable[[Any, float], None] = lambda model, share: None
+    """set_attention_dropout(model, probability): for attention whose probability is that of no `nn.Dropout`."""
+    fields: Callable[[dict[str, Any], Specials], dict[str, Any]] = lambda shape, specials: {}
+    """fields(shape, special tokens): further fields of a new model's configuration; `shape`: BERT's names."""
     has_token_types: bool = False
     """Whether a pair's second text has its own type embedding."""
     encoder_options: dict[str, Any] = field(default_factory=lambda: {"add_pooling_layer": False})

@@ -5,11 +5,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.modeling.architectures.architecture import Architecture, Prediction, weights_dropout
+from pipeline.modeling.architectures.architecture import NO_DROPOUT, Architecture, Prediction, weights_dropout
 from pipeline.modeling.architectures.post_norm import PostNorm
 from pipeline.modeling.layers import Embeddings, Residual
-
-NO_DROPOUT = nn.Dropout(0.0)
 
 
 def prediction(lm: Any) -> Prediction:

@@ -16,4 +16,10 @@ def embedding_map(model: Any) -> nn.Linear | None:
     return getattr(model.base_model, "embeddings_project", None)
 
 
-ELECTRA = Architecture(prediction, embedding_map=embedding_map, has_token_types=True, encoder_options={})
+ELECTRA = Architecture(
+    prediction,
+    embedding_map=embedding_map,
+    fields=lambda shape, specials: {"embedding_size": shape["hidden_size"]},
+    has_token_types=True,
+    encoder_options={},
+)

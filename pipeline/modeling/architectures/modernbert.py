@@ -5,9 +5,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pipeline.modeling.architectures.architecture import Architecture, Prediction
+from pipeline.modeling.architectures.architecture import NO_DROPOUT, Architecture, Prediction
 from pipeline.modeling.architectures.pre_norm import PreNorm
 from pipeline.modeling.layers import Embeddings, Residual
+from pipeline.tokenization.token_files import Specials
 
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 
@@ -24,12 +25,14 @@ def layers(model: Any) -> nn.ModuleList:
 
 def layer(layer: Any) -> PreNorm:
     attention, mlp = layer.attn, layer.mlp
+    # Without dropout of attention weights it is an identity.
+    out_dropout = attention.out_drop if isinstance(attention.out_drop, nn.Dropout) else NO_DROPOUT
     return PreNorm(
         norm=layer.attn_norm if isinstance(layer.attn_norm, nn.LayerNorm) else None,
         query_key_value=attention.Wqkv,
         heads=layer.config.num_attention_heads,
         dropout=attention.attention_dropout if attention.training else 0.0,
-        attended=Residual(attention.Wo, layer.mlp_norm, attention.out_drop),
+        attended=Residual(attention.Wo, layer.mlp_norm, out_dropout),
         inner=mlp.Wi,
         activation=mlp.act,
         inner_dropout=mlp.drop,
@@ -44,6 +47,19 @@ def new_layer(layer: Any, config: Any) -> nn.Module:
     of_head.layer_types = [GLOBAL] * config.num_hidden_layers
     new: nn.Module = type(layer)(of_head, layer_idx=1)
     return new
+
+
+def set_attention_dropout(model: Any, share: float) -> None:
+    for attention in (layer.attn for layer in model.base_model.layers):
+        attention.attention_dropout = share
+        attention.out_drop = nn.Dropout(share)
+
+
+def fields(shape: dict[str, Any], specials: Specials) -> dict[str, Any]:
+    first = {f"{name}_token_id": specials.cls for name in ("bos", "cls")}
+    last = {f"{name}_token_id": specials.sep for name in ("eos", "sep")}
+    share = shape["hidden_dropout_prob"]
+    return {"embedding_dropout": share, "classifier_dropout": share, **first, **last}
 
 
 def windows(config: Any) -> list[int | None]:
@@ -82,6 +98,8 @@ MODERNBERT = Architecture(
     classifier_pooling=lambda model: str(model.config.classifier_pooling),
     logit=logit,
     last_bias=lambda model: model.classifier.bias,
+    set_attention_dropout=set_attention_dropout,
+    fields=fields,
     encoder_options={},
     pre_norm=True,
     inner_maps=3,

@@ -42,7 +42,7 @@ class PostNorm(NamedTuple):
         """Returns the states and queries; as `project`."""
         return linears((self.query,), hidden_TD)
 
-    def finish(self, context_TD: Tensor, residual_TD: Tensor, float32: bool = False) -> Tensor:
+    def after_attention(self, context_TD: Tensor, residual_TD: Tensor, float32: bool = False) -> Tensor:
         """Returns the layer's output for attention's result and the layer's input; `float32`: also in `autocast`."""
         attended_TD = linear_and_norm(self.attended, context_TD, residual_TD)
         attended_TD, inner_TI = linear_and_activation(self.inner, self.activation, attended_TD)

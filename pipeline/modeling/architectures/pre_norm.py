@@ -51,7 +51,7 @@ class PreNorm(NamedTuple):
         rows = slice(0, self.query_key_value.in_features)
         return hidden_TD, row_linear(self.query_key_value, rows, self._normed(hidden_TD))
 
-    def finish(self, context_TD: Tensor, residual_TD: Tensor, float32: bool = False) -> Tensor:
+    def after_attention(self, context_TD: Tensor, residual_TD: Tensor, float32: bool = False) -> Tensor:
         """Returns the layer's output for attention's result and the layer's input, float32."""
         attended_TD, normed_TD = linear_sum_and_norm(self.attended, context_TD, residual_TD)
         inner_TI = self.inner_dropout(gated(self.inner, self.activation, normed_TD))

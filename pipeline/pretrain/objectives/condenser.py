@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.modeling.packed_layers import apply, attention_layouts, finished
+from pipeline.modeling.packed_layers import apply, attention_layouts, final_norm
 from pipeline.modeling.packing import Batch, Chunk
 from pipeline.modeling.transformer import HEAD, LanguageModel, Seed, States, prediction_losses
 from pipeline.pretrain.objectives import Objective
@@ -31,12 +31,12 @@ def condense(lm: LanguageModel, head: nn.ModuleList, states: States, chunk: Chun
     assert chunk.cls.at_R is not None
     hidden_TD = states.early_TD.index_copy(0, chunk.cls.at_R, states.cls_BD.to(states.early_TD.dtype))
     *layers, last = head
-    every = attention_layouts(lm, layers, chunk.every, chunk.every)
+    every = attention_layouts(lm, layers, chunk.every, chunk)
     for number, layer in enumerate(layers):
         seed(HEAD + number, 0)
         hidden_TD = apply(lm, layer, hidden_TD, every)
     seed(HEAD + len(layers), 0)
-    return finished(lm, apply(lm, last, hidden_TD, attention_layouts(lm, [last], chunk.masked, chunk.every)))
+    return final_norm(lm, apply(lm, last, hidden_TD, attention_layouts(lm, [last], chunk.masked, chunk)))
 
 
 def operations(config: Any, head_layers: int, chunk: Chunk) -> float:

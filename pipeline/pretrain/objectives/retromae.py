@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pipeline.modeling.packed_layers import (
     attention_layouts,
     embed,
-    finished,
+    final_norm,
     keys_values,
     rest_of_layer,
     with_positions,
@@ -60,8 +60,8 @@ def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk:
     of_groups = length_B.split([sequences for sequences, _ in every.groups])
     masks = [visible(length_n, width) for length_n, (_, width) in zip(of_groups, every.groups, strict=True)]
     _, *key_value = keys_values(lm, layer, context_TD)
-    layouts = attention_layouts(lm, [layer], every, every, masks)
-    return finished(lm, rest_of_layer(lm, layer, query_TD, key_value, layouts))
+    layouts = attention_layouts(lm, [layer], every, chunk._replace(every=every), masks)
+    return final_norm(lm, rest_of_layer(lm, layer, query_TD, key_value, layouts))
 
 
 def visible(length_n: Tensor, width: int) -> Tensor:

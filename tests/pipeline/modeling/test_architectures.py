@@ -38,6 +38,7 @@ from pipeline.modeling.sentence_transformers_files import Dense, Vector
 from pipeline.modeling.transformer import backbone, prediction_losses
 from pipeline.tokenization.tokenizer import read_tokenizer
 from pipeline.tokenization.wordpiece import SPECIALS
+from pipeline.training import loop
 
 LENGTHS = [3, 9, 9, 14, 30]
 SHAPE = {**updates.SMALL, "initializer_range": 0.2}
@@ -160,6 +161,46 @@ def test_modernbert_reads_long_texts_with_its_own_window() -> None:
     np.testing.assert_allclose(ours, torch.stack(theirs).detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
+BIASES = {
+    "norm_bias": True,
+    "attention_bias": True,
+    "mlp_bias": True,
+    "decoder_bias": False,
+    "hidden_activation": "silu",
+}
+
+
+def test_modernbert_with_other_biases_and_another_activation() -> None:
+    module: Any = updates.language_model("modernbert", SHAPE | BIASES, 0.0, 0)
+    lm = module["lm"]
+    for bias in (x for key, x in lm.named_parameters() if key.endswith("bias")):
+        torch.nn.init.normal_(bias)
+    (chunk,) = updates.pretraining_batch(module, make_machine(token_budget=10_000), "cpu", 6, 40).chunks
+    ids = [row.numpy() for row in chunk.ids_T.tensor_split(chunk.every.edges[1:-1].tolist())]
+    ids_BL, mask_BL = padded_batch(ids)
+    at_masked = lm(input_ids=ids_BL, attention_mask=mask_BL).logits[mask_BL.bool()][chunk.masked.at_R]
+    theirs_M = F.cross_entropy(at_masked, chunk.label_M, reduction="none")
+    ours_M = prediction_losses(lm, backbone(lm, chunk, 1, lambda *_: None).late_MD, chunk.label_M)
+    torch.testing.assert_close(ours_M, theirs_M, rtol=1e-5, atol=1e-5)
+    theirs_M.mean().backward()
+    theirs = taken_gradients(lm)
+    ours_M.mean().backward()
+    assert_gradients(taken_gradients(lm), theirs)
+
+
+@pytest.mark.parametrize("own", [0.0, 0.2])
+def test_a_recipes_dropout_replaces_the_models_own(name: str, own: float) -> None:
+    model: Any = updates.encoder(name, shape(name), own).model
+    parts = architecture(model)
+    loop.set_dropout(model, 0.5)
+    for one in (parts.layer(layer) for layer in parts.layers(model)):
+        assert one.dropout == 0.5
+        assert one.attended.dropout.p == (0.0 if name == "distilbert" else 0.5)
+    loop.set_dropout(model, 0.0)
+    assert all(parts.layer(layer).dropout == 0.0 for layer in parts.layers(model))
+    assert not any(module.p for module in model.modules() if isinstance(module, nn.Dropout))
+
+
 def test_entropy_of_attention(name: str) -> None:
     model: Any = updates.encoder(name, shape(name), 0.0).model.eval()
     model.set_attn_implementation("eager")
@@ -176,9 +217,9 @@ def test_modernbert_on_a_gpu_masks_only_local_rows_of_a_part(monkeypatch: pytest
     last, local = model.layers[-1], model.layers[1]
     packed = pack(rows(), "cpu")
     monkeypatch.setattr("pipeline.modeling.packed_layers.has_kernel", lambda device: True)
-    (of_all,) = attention_layouts(model, [local], packed.every, packed.every).values()
+    (of_all,) = attention_layouts(model, [local], packed.every, packed).values()
     assert (of_all.masks, of_all.window) == (None, 8)
-    (of_first,) = attention_layouts(model, [last], packed.first, packed.every).values()
+    (of_first,) = attention_layouts(model, [last], packed.first, packed).values()
     assert of_first.window is None
     assert [mask.shape for mask in of_first.masks] == [(len(LENGTHS), 1, 1, max(LENGTHS))]
     assert of_first.masks[0].sum((1, 2, 3)).tolist() == [min(length, 9) for length in LENGTHS]
