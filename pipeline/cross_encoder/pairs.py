@@ -14,8 +14,10 @@ from torch import Tensor
 
 from pipeline.cross_encoder.lengths import Lengths
 from pipeline.errors import InputError
+from pipeline.modeling import padded
 from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
+from pipeline.modeling.model_config import has_token_types
 from pipeline.modeling.passes import fill
 from pipeline.modeling.transformer import pooled
 from pipeline.runtime.precision import autocast
@@ -81,7 +83,7 @@ def pair_rows(tokens: Tokens, query_N: Iterable[int], passage_N: Iterable[int], 
 
 def pack_pairs(model: CrossEncoder, rows: PairRows, row_B: np.ndarray, device: str) -> Packed:
     """Packs the rows `row_B`, which must be sorted by length; with token types if the model has them."""
-    second_B = rows.second_N[row_B] if architecture(model).has_token_types else None
+    second_B = rows.second_N[row_B] if has_token_types(model.config) else None
     return pack_rows(rows.ids, row_B, device, second_B)
 
 
@@ -92,6 +94,9 @@ def logits(model: CrossEncoder, packed: Packed) -> Tensor:
     tie.
     """
     own = architecture(model)
+    if not own.is_packed:
+        with autocast(packed.ids_T.device.type):
+            return padded.logits(model, packed)
     with autocast(packed.ids_T.device.type):
         pooled_BD = pooled(model, packed, own.classifier_pooling(model))
     return own.logit(model, pooled_BD[:, None])[:, 0]

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.modeling import padded
 from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.packed_layers import attention_layouts, embed, keys_values, rest_of_layer, rotate
@@ -38,6 +39,8 @@ def cls_entropies(model: Any, packed: Packed) -> Tensor:
 
     In float32 on every device: the masks, which hide nothing, prevent CUDA's half-precision kernel.
     """
+    if not architecture(model).is_packed:
+        return padded.cls_entropies(model, packed)
     every, layers = packed.every, architecture(model).layers(model)
     masks = [torch.ones(1, 1, 1, 1, dtype=torch.bool, device=model.device)] * len(every.groups)
     at_every = attention_layouts(model, layers, every, packed, masks)

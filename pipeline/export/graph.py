@@ -39,6 +39,8 @@ class Graph(nn.Module):
         model: Any = self.parts["model"]
         ids_BL, kept_BL1 = input_ids, attention_mask[:, :, None].float()
         own = architecture(model)
+        if not own.is_packed:
+            return self.of_states(model(input_ids, attention_mask).last_hidden_state, kept_BL1)
         place_1L = torch.arange(ids_BL.shape[1])[None]
         hidden_BLD = embed(model, ids_BL, place_1L)
         hidden_from_B11L = (1 - kept_BL1)[:, None, None, :, 0] * torch.finfo(torch.float32).min
@@ -51,10 +53,13 @@ class Graph(nn.Module):
         if self.pooling == "cls":
             of_first = self.added(hidden_from_B11L, place_1L[:, :1], last.window)
             first_B1D = apply(last, hidden_BLD[:, :1], hidden_BLD, of_first, rotations[last.window])
-            pooled_BD = final_norm(model, first_B1D)[:, 0]
-        else:
-            last_BLD = apply(last, hidden_BLD, hidden_BLD, added[last.window], rotations[last.window])
-            pooled_BD = (final_norm(model, last_BLD) * kept_BL1).sum(1) / kept_BL1.sum(1)
+            return self.of_states(final_norm(model, first_B1D), kept_BL1)
+        last_BLD = apply(last, hidden_BLD, hidden_BLD, added[last.window], rotations[last.window])
+        return self.of_states(final_norm(model, last_BLD), kept_BL1)
+
+    def of_states(self, last_BLD: Tensor, kept_BL1: Tensor) -> Tensor:
+        """Returns the vectors of the last states; of the first tokens' alone with CLS pooling."""
+        pooled_BD = last_BLD[:, 0] if self.pooling == "cls" else (last_BLD * kept_BL1).sum(1) / kept_BL1.sum(1)
         vector_BE = self.parts["projection"](pooled_BD) if "projection" in self.parts else pooled_BD
         return nn.functional.normalize(vector_BE, dim=1) if self.normalise else vector_BE
 

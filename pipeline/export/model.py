@@ -16,9 +16,8 @@ from tokenizers.processors import TemplateProcessing
 
 from pipeline.data.collection import at_rows, read_queries
 from pipeline.export.source import Sample, Source, prompt
-from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.biencoder import Encoder, load_encoders
-from pipeline.modeling.checkpoint import save_checkpoint
+from pipeline.modeling.checkpoint import encoder_options, save_checkpoint
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.sentence_transformers_files import (
     DENSE,
@@ -57,7 +56,7 @@ def _write(folder: Path, checkpoint: Path, model: Encoder, encoder: EncoderConfi
     vector = replace(read_vector(checkpoint), question_prefix=question, passage_prefix=passage)
     save_checkpoint(folder, model.model, checkpoint, vector=vector)
     settings: dict[str, Any] = {f"{SIDES[side]}_length": longest for side, longest in lengths.items()}
-    if options := architecture(model.model).encoder_options:
+    if options := encoder_options(checkpoint):
         # Otherwise transformers warns about a missing pooler, and creates an unused random one.
         settings["model_kwargs"] = options
     write_json(folder / "sentence_bert_config.json", settings)

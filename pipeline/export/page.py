@@ -52,7 +52,7 @@ def write_page(
 
 def _of_model(checkpoint: Path) -> dict[str, Any]:
     """Returns the page's values about an exported model."""
-    from pipeline.modeling.architectures.registry import ARCHITECTURES
+    from pipeline.modeling.checkpoint import encoder_options
     from pipeline.modeling.model_config import model_config
     from pipeline.modeling.sentence_transformers_files import is_tied, read_vector, side
     from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
@@ -60,12 +60,11 @@ def _of_model(checkpoint: Path) -> dict[str, Any]:
     tied, question_model = is_tied(checkpoint), side(checkpoint, "query")
     vector = read_vector(question_model)
     config, dense = model_config(question_model), vector.projection
-    options = ARCHITECTURES[config["model_type"]].encoder_options
     specials, names = special_tokens(read_tokenizer(question_model))
     return {
         "vector": vector,
         "dimension": config["hidden_size"] if dense is None else len(dense.weight_ED),
-        "options": "".join(f", {name}={value}" for name, value in options.items()),
+        "options": "".join(f", {name}={value}" for name, value in encoder_options(question_model).items()),
         "tied": tied,
         "query": "model" if tied else "model/query",
         "onnx_query": "model" if tied else "query",

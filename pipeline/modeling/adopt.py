@@ -6,6 +6,7 @@ from typing import Literal
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.modeling.existing_model import folders, read_model
+from pipeline.notices import noticed
 from pipeline.runtime.work import Metrics, Work
 
 
@@ -48,6 +49,7 @@ def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:
     """
     from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
     from pipeline.modeling.initial import check_vocabulary
+    from pipeline.modeling.model_config import model_config, slower
     from pipeline.modeling.sentence_transformers_files import Vector, read_vector
 
     for folder in folders(config.checkpoint):
@@ -63,4 +65,5 @@ def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:
         )
         out = work.out if folder == config.checkpoint else work.out / folder.name
         save_checkpoint(out, model, tokenizer, vector=vector)
-    return {"parameters": model.num_parameters(), "encoders": len(folders(config.checkpoint))}
+    notices = noticed([slower(model_config(existing.folder))])
+    return {"parameters": model.num_parameters(), "encoders": len(folders(config.checkpoint)), **notices}

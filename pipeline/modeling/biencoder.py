@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from pipeline.errors import InputError
 from pipeline.modeling.frozen import load_frozen
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
-from pipeline.modeling.model_config import input_limit
+from pipeline.modeling.model_config import input_limit_of
 from pipeline.modeling.passes import fill
 from pipeline.modeling.sentence_transformers_files import Dense, is_tied, read_vector, side
 from pipeline.modeling.transformer import pooled
@@ -136,7 +136,7 @@ def check_fits(encoder: Encoder, specials: Specials, folder: Path, field: str, l
 
     `field`: the field of `limit`, the tokens of the longest input.
     """
-    known, longest = encoder.model.config.vocab_size, input_limit(encoder.model.config.to_dict())
+    known, longest = encoder.model.config.vocab_size, input_limit_of(encoder.model.config)
     if specials.vocab_size > known:
         raise InputError(f"{folder}: {known} token embeddings, but the tokens artifact has {specials.vocab_size} ids")
     if limit > longest:

@@ -1,5 +1,6 @@
 """Checkpoint folders that transformers and sentence-transformers load, with the Condenser head in its own file."""
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import (
+    MODEL_MAPPING,
     AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
@@ -20,8 +22,16 @@ from transformers.utils import logging
 
 from pipeline.data.parquet import write_parquet
 from pipeline.errors import InputError
-from pipeline.modeling.architectures.registry import ARCHITECTURES, architecture
-from pipeline.modeling.model_config import MLM_HEADS, SPARE, input_limit, model_config
+from pipeline.modeling import padded
+from pipeline.modeling.architectures.registry import architecture
+from pipeline.modeling.model_config import (
+    MLM_HEADS,
+    SPARE,
+    has_token_types,
+    input_limit_of,
+    is_packed,
+    model_config,
+)
 from pipeline.modeling.sentence_transformers_files import CLS, Vector, write_json, write_vector
 from pipeline.modeling.transformer import LanguageModel, new_head
 
@@ -64,8 +74,15 @@ def load_encoder(folder: Path) -> PreTrainedModel:
 
     Raises InputError if the folder holds another architecture or lacks a weight.
     """
-    options = ARCHITECTURES[model_config(folder)["model_type"]].encoder_options
-    return _load(folder, AutoModel, (*SPARE, *MLM_HEADS), **options)
+    return _load(folder, AutoModel, (*SPARE, *MLM_HEADS), **encoder_options(folder))
+
+
+def encoder_options(folder: Path) -> dict[str, bool]:
+    """Returns the options with which `AutoModel` loads the model in `folder` without a pooler."""
+    classes: Any = MODEL_MAPPING[type(AutoConfig.from_pretrained(folder, local_files_only=True))]
+    name = "add_pooling_layer"
+    parameters = inspect.signature(classes[0] if isinstance(classes, tuple) else classes).parameters
+    return {name: False} if name in parameters else {}
 
 
 def new_classifier(start: Path, seed: int) -> PreTrainedModel:
@@ -103,19 +120,29 @@ def save_classifier(
     # Otherwise sentence-transformers returns the logit's sigmoid.
     model.config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
     _save(folder, model, history)
-    types = ["token_type_ids"] if architecture(model).has_token_types else []
+    types = ["token_type_ids"] if has_token_types(model.config) else []
     _write_tokenizer(folder, tokenizer_folder, longest_input(model), ["input_ids", *types, "attention_mask"])
     _open_to_readers(folder)
 
 
 def has_mlm_head(folder: Path) -> bool:
-    """Whether the weights in `folder` hold a head for masked language modelling."""
+    """Whether the weights in `folder` hold a head for masked language modelling.
+
+    Names of its weights are not known for a model without packed layers: its config.json tells.
+    """
+    config = model_config(folder)
+    if not is_packed(config):
+        return any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in config.get("architectures") or ())
+    return any(name.startswith(MLM_HEADS) for name in _weight_names(folder))
+
+
+def _weight_names(folder: Path) -> list[str]:
     names: list[str] = []
     for path in folder.glob("*.safetensors"):
         if path.name != "head.safetensors":
             with safe_open(path, "pt") as file:
                 names += file.keys()
-    return any(name.startswith(MLM_HEADS) for name in names)
+    return names
 
 
 def with_new_mlm_head(encoder: PreTrainedModel, seed: int) -> PreTrainedModel:
@@ -188,7 +215,7 @@ def check_head(head: nn.ModuleList, state: Mapping[str, Tensor], path: Path) -> 
 
 def longest_input(model: PreTrainedModel) -> int:
     """Returns the tokens of the longest input that the position table allows, special tokens included."""
-    return input_limit(model.config.to_dict())
+    return input_limit_of(model.config)
 
 
 def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: Any) -> PreTrainedModel:
@@ -215,11 +242,21 @@ def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: A
     missing = sorted(info["missing_keys"])
     unequal = sorted(str(mismatch[0]) for mismatch in info["mismatched_keys"])
     unknown = sorted(key for key in info["unexpected_keys"] if not any(part in key for part in ignored))
+    if not architecture(model).is_packed:
+        unknown = [key for key in unknown if not _is_of_a_head(key, model, folder)]
     for fault, names in (("lacks", missing), ("has the wrong shape of", unequal), ("has an unknown", unknown)):
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise InputError(f"{folder}: the model {fault} weight {names[0]}{more}")
+    if not architecture(model).is_packed:
+        padded.check(model.eval(), str(folder))
     return model.eval()
+
+
+def _is_of_a_head(key: str, model: PreTrainedModel, folder: Path) -> bool:
+    """Whether a weight of the folder is outside its backbone, all of whose weights then have a prefix."""
+    prefix = f"{model.base_model_prefix}."
+    return not key.startswith(prefix) and any(name.startswith(prefix) for name in _weight_names(folder))
 
 
 def _save(folder: Path, model: PreTrainedModel, history: list[dict[str, Any]] | None) -> None:

@@ -9,7 +9,7 @@ from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.existing_model import read_model
-from pipeline.modeling.model_config import check_padding, model_config, own_name
+from pipeline.modeling.model_config import check_padding, model_config, own_name, slower
 from pipeline.notices import noticed, one_line
 from pipeline.runtime import hub
 from pipeline.runtime.work import Metrics, Work
@@ -140,7 +140,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         "hidden_size": model.config.hidden_size,
         "head": "kept" if head else "none",
         "mlm_head": "none" if model.get_output_embeddings() is None else "yes",
-        **(_differing(own, encoder) if own else {}),
+        **noticed([slower(model_config(work.out)), *(_differing(own, encoder) if own else [])]),
     }
 
 
@@ -227,17 +227,16 @@ def _own_vector(place: str, folder: Path, encoder: EncoderConfig) -> "Vector | N
     return own
 
 
-def _differing(own: "Vector", encoder: EncoderConfig) -> dict[str, str]:
+def _differing(own: "Vector", encoder: EncoderConfig) -> list[str]:
     """Returns notices of settings where `encoder` differs from the model's folder; each may be intended."""
     fields = ["pooling", "normalise"]
     fields += [name for name in ("question_prefix", "passage_prefix") if getattr(own, name)]  # many folders name none
     settings = [(name, getattr(encoder, name), getattr(own, name)) for name in fields]
-    differing = [
+    return [
         f"encoder.{name} is {here!r}, but {there!r} in the model's folder"
         for name, here, there in settings
         if here != there
     ]
-    return noticed(differing)
 
 
 def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:

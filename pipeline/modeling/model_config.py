@@ -9,10 +9,13 @@ from pipeline.errors import InputError
 
 ROBERTAS = ("roberta", "xlm-roberta", "camembert")
 """Types that differ only in their tokenizers."""
-AFTER_PADDING = (*ROBERTAS, "mpnet")
+TYPES = ("bert", "distilbert", "electra", "modernbert", "mpnet", *ROBERTAS)
+"""Values of `model_type` with packed layers (pipeline/modeling/architectures/)."""
+AFTER_PADDING = (
+    *(*ROBERTAS, "mpnet"),
+    *("data2vec-text", "ibert", "longformer", "luke", "roberta-prelayernorm", "xlm-roberta-xl", "xmod"),
+)
 """Types whose positions start after the padding id."""
-TYPES = ("bert", "distilbert", "electra", "modernbert", *AFTER_PADDING)
-"""Values of `model_type` that are supported (pipeline/modeling/architectures/)."""
 LONGEST = 8192
 """Most tokens of an input that a field may set: ModernBERT's. A model with fewer positions sets its own limit."""
 SIZES = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
@@ -53,26 +56,29 @@ MLM_HEADS = (
 def model_config(folder: Path) -> dict[str, Any]:
     """Reads config.json of a checkpoint, with BERT's names of fields.
 
-    Raises InputError if it is missing, not of `TYPES`, of a decoder, or has an impossible or unsupported field.
+    Raises InputError if it is missing, not of an encoder, or has an impossible or unsupported field. A type that is not
+    in `TYPES` needs transformers, which takes seconds to import.
     """
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text("utf-8"))
         model_type = config["model_type"]
+        if not isinstance(model_type, str):
+            raise TypeError(model_type)
     except OSError as error:
         raise InputError(f"{path}: missing; a checkpoint is a Hugging Face model folder") from error
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not the configuration of a Hugging Face model") from error
-    if model_type not in TYPES:
-        raise InputError(f"{path}: model_type {model_type!r} is not supported: only {', '.join(TYPES)}")
+    if not is_packed(config):
+        from pipeline.modeling.other_encoders import with_standard_names
+
+        config = with_standard_names(path, config, (*SIZES, *FURTHER_SIZES))
     config |= {name: config[own] for name, own in OWN_NAMES.get(model_type, {}).items() if own in config}
     _check_numbers(path, config)
     if config.get("is_decoder"):
         raise InputError(f"{path}: is_decoder is set, but only encoders are supported")
-    positions = config.get("position_embedding_type", "absolute")
-    if positions != "absolute":
-        raise InputError(f"{path}: position_embedding_type {positions!r} is not supported: only 'absolute'")
-    _check_rotary(path, config)
+    if is_packed(config):
+        _check_positions(path, config)
     if not isinstance(config.get("architectures") or [], list):
         raise InputError(f"{path}: architectures must be a list: {config['architectures']!r}")
     return config
@@ -97,8 +103,23 @@ def _check_numbers(path: Path, config: Mapping[str, Any]) -> None:
         raise InputError(f"{path}: pad_token_id must be an integer from 0 to {limit - 1}: {padding!r}")
 
 
-def _check_rotary(path: Path, config: Mapping[str, Any]) -> None:
-    """Raises InputError if rotary positions are scaled."""
+def is_packed(config: Mapping[str, Any]) -> bool:
+    """Whether texts are packed without padding for a model with this config.json."""
+    return config["model_type"] in TYPES
+
+
+def slower(config: Mapping[str, Any]) -> str:
+    """Returns a notice about a model without packed layers; empty for any other."""
+    if is_packed(config):
+        return ""
+    return f"model_type {config['model_type']!r}: texts are padded, which is slower than packed ones (docs/encoders.md)"
+
+
+def _check_positions(path: Path, config: Mapping[str, Any]) -> None:
+    """Raises InputError if positions are relative, or rotary and scaled."""
+    positions = config.get("position_embedding_type", "absolute")
+    if positions != "absolute":
+        raise InputError(f"{path}: position_embedding_type {positions!r} is not supported: only 'absolute'")
     if config.get("rope_scaling") is not None:
         raise InputError(f"{path}: rope_scaling is not supported")
     parameters = config.get("rope_parameters") or {}
@@ -126,11 +147,27 @@ def own_name(model_type: str, name: str) -> str:
 
 
 def field(config: Any, name: str) -> Any:
-    """Returns the field that BERT calls `name`. `config`: Hugging Face's object."""
-    return getattr(config, own_name(config.model_type, name))
+    """Returns the field that BERT calls `name`; None if the type has none. `config`: Hugging Face's object."""
+    return getattr(config, own_name(config.model_type, name), None)
+
+
+def inner_size(config: Any) -> int:
+    """Returns the dimensions of the feed-forward layers, for estimates. `config`: Hugging Face's object."""
+    return int(field(config, "intermediate_size") or 4 * config.hidden_size)
 
 
 def input_limit(config: Mapping[str, Any]) -> int:
     """Returns the tokens of the longest input that a model with this config.json allows, special tokens included."""
     unused = config["pad_token_id"] + 1 if config["model_type"] in AFTER_PADDING else 0
     return config["max_position_embeddings"] - unused
+
+
+def input_limit_of(config: Any) -> int:
+    """As `input_limit`, of Hugging Face's object."""
+    names = ("model_type", "pad_token_id", "max_position_embeddings")
+    return input_limit({name: getattr(config, name) for name in names})
+
+
+def has_token_types(config: Any) -> bool:
+    """Whether a pair's second text has its own type embedding. `config`: Hugging Face's object."""
+    return (getattr(config, "type_vocab_size", None) or 0) > 1

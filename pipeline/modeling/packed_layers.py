@@ -199,5 +199,8 @@ def final_norm(model: Any, states_RD: Tensor) -> Tensor:
 
 def predicted(lm: Any, states_RD: Tensor) -> Tensor:
     """Returns what the vocabulary's matrix is multiplied with, [R, D], by a model for masked language modelling."""
-    dense, activation, norm = architecture(lm).prediction(lm)
+    prediction = architecture(lm).prediction
+    if prediction is None:  # the states of a padded pass are these already
+        return states_RD
+    dense, activation, norm = prediction(lm)
     return normed(norm, activation(linear(dense, states_RD)))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pipeline.modeling import padded
 from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.cross_entropy import cross_entropy
 from pipeline.modeling.inputs import Packed
@@ -40,12 +41,13 @@ CLS, MASKED = 1, 2
 class States(NamedTuple):
     """The backbone's output for a chunk."""
 
-    early_TD: Tensor
-    """Output of layer `skip_from`; 0 is the embeddings."""
+    early_TD: Tensor | None
+    """Output of layer `skip_from`; 0 is the embeddings. None for a model without packed layers."""
     cls_BD: Tensor
     """The backbone's output at each sequence's first token, float32."""
     late_MD: Tensor | None
-    """The backbone's output at the masked tokens, if requested."""
+    """The backbone's output at the masked tokens, if requested. Of a model without packed layers: what the vocabulary's
+    matrix is multiplied with."""
 
 
 def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked: bool = True) -> States:
@@ -55,6 +57,8 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
     (the gradient cache) drops the same numbers, and gives the same bits on a CPU.
     """
     seed(EMBEDDINGS, 0)
+    if not architecture(lm).is_packed:
+        return _padded_backbone(lm, chunk, masked)
     early_TD = hidden_TD = embed(lm, chunk.ids_T, chunk.position_T)
     *layers, last = architecture(lm).layers(lm)
     every = attention_layouts(lm, layers, chunk.every, chunk)
@@ -76,8 +80,17 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
     return States(early_TD, cls_BD, late_MD)
 
 
+def _padded_backbone(lm: LanguageModel, chunk: Chunk, masked: bool) -> States:
+    if not masked:
+        cls_BD = padded.last_states(lm, chunk, chunk.cls)
+        return States(None, cls_BD, None)
+    return States(None, *padded.masked_states(lm, chunk))
+
+
 def last_states(model: Any, packed: Packed, wanted: Rows) -> Tensor:
     """Returns the last layer's states at the rows `wanted`, float32 [R, D]. `model`: with any head or none."""
+    if not architecture(model).is_packed:
+        return padded.last_states(model, packed, wanted)
     hidden_TD = embed(model, packed.ids_T, packed.position_T, packed.type_T)
     *layers, last = architecture(model).layers(model)
     every = attention_layouts(model, [*layers, last], packed.every, packed)

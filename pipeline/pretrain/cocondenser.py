@@ -132,7 +132,8 @@ def check_cocondenser(config: CocondenserConfig, tokens: Path, start: Path | Non
     `start`: None if it does not exist yet. If there are too few tokens, the error proposes values that fit.
     """
     if start is not None:
-        check_start("cocondenser", config.checkpoint or start, tokens, config.skip_from, config.span_max + 2)
+        longest = config.span_max + 2
+        check_start("cocondenser", config.checkpoint or start, tokens, config.skip_from, longest, config.objective)
     check_tokens("cocondenser", config, tokens, check_batch, smaller)
 
 
@@ -165,7 +166,7 @@ def smaller(config: CocondenserConfig, data: Tokens) -> Iterator[Changes]:
 
 def missing(config: CocondenserConfig) -> list[str]:
     """Returns a line if the stage cannot use its finished checkpoint; no line if it can, or if there is none."""
-    return unfit("cocondenser", config.checkpoint, config.skip_from, config.span_max + 2, False)
+    return unfit("cocondenser", config.checkpoint, config.skip_from, config.span_max + 2, config.objective, False)
 
 
 def cocondenser(config: CocondenserConfig, tokens: Path, start: Path, work: Work) -> Metrics:

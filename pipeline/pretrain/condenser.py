@@ -65,7 +65,7 @@ def check_condenser(config: CondenserConfig, tokens: Path, start: Path | None) -
     `start`: None where it is not there yet. For tokens that are too few the error has values that fit.
     """
     if start is not None:
-        check_start("condenser", config.checkpoint or start, tokens, config.skip_from, config.length)
+        check_start("condenser", config.checkpoint or start, tokens, config.skip_from, config.length, config.objective)
     check_tokens("condenser", config, tokens, check_batch, smaller)
 
 
@@ -106,7 +106,8 @@ def sizes(config: CondenserConfig, length_N: np.ndarray) -> tuple[np.ndarray, in
 
 def missing(config: CondenserConfig) -> list[str]:
     """Returns a line if the stage cannot use its finished checkpoint; no line if it can, or if there is none."""
-    return unfit("condenser", config.checkpoint, config.skip_from, config.length, config.head_layers > 0)
+    needs_head = config.head_layers > 0
+    return unfit("condenser", config.checkpoint, config.skip_from, config.length, config.objective, needs_head)
 
 
 def condenser(config: CondenserConfig, tokens: Path, start: Path, work: Work) -> Metrics:

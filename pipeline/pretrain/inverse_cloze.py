@@ -96,7 +96,7 @@ def check_ict(config: IctConfig, tokens: Path, start: Path | None) -> None:
     `start`: None if it does not exist yet. If there are too few tokens, the error proposes values that fit.
     """
     if start is not None:
-        check_start("ict", config.checkpoint or start, tokens, 0, config.longest)
+        check_start("ict", config.checkpoint or start, tokens, 0, config.longest, "ict")
     check_tokens("ict", config, tokens, check_batch, smaller)
 
 
@@ -133,7 +133,7 @@ def smaller(config: IctConfig, data: Tokens) -> Iterator[Changes]:
 
 def missing(config: IctConfig) -> list[str]:
     """Returns a line if the stage cannot use its finished checkpoint; no line if it can, or if there is none."""
-    return unfit("ict", config.checkpoint, 0, config.longest, False)
+    return unfit("ict", config.checkpoint, 0, config.longest, "ict", False)
 
 
 def ict(config: IctConfig, tokens: Path, start: Path, work: Work) -> Metrics:

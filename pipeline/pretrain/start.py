@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.advice import Changes, check_fits
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import input_limit, model_config
+from pipeline.modeling.model_config import input_limit, is_packed, model_config
 from pipeline.pretrain.config import PretrainConfig
 from pipeline.runtime.planned import Planned, first_model
 from pipeline.runtime.work import Metrics, Work
@@ -17,12 +17,16 @@ LARGE = 10_000_000
 """Tokens of a collection that surely holds a batch: a check that reads all the text skips larger collections."""
 
 
-def check_start(stage: str, start: Path, tokens: Path, skip_from: int, longest: int) -> None:
+OF_LAST_STATES = ("mlm", "contrastive_only", "ict")
+"""Objectives that read only the last layer's states."""
+
+
+def check_start(stage: str, start: Path, tokens: Path, skip_from: int, longest: int, objective: str) -> None:
     """Raises InputError, which names the stage's field, if model, tokens and configuration do not fit together.
 
     `longest`: tokens of the longest input, special tokens included.
     """
-    vocabulary = check_model(stage, start, skip_from, longest)["vocab_size"]
+    vocabulary = check_model(stage, start, skip_from, longest, objective)["vocab_size"]
     entries = read_json(tokens / "specials.json", "vocab_size")["vocab_size"]
     if entries > vocabulary:
         raise InputError(f"{start}: the model has {vocabulary} tokens, but the tokenizer has {entries}")
@@ -56,10 +60,15 @@ def check_inputs(node: Planned, check: Callable[[Any, Path, Path | None], object
         check(node.config, tokens, first_model(node))
 
 
-def check_model(stage: str, start: Path, skip_from: int, longest: int) -> dict[str, Any]:
+def check_model(stage: str, start: Path, skip_from: int, longest: int, objective: str) -> dict[str, Any]:
     """As `check_start`, without tokens, so that it can run before a run. Returns the model's config.json."""
     model = model_config(start)
     layers, room = model["num_hidden_layers"], input_limit(model)
+    if objective not in OF_LAST_STATES and not is_packed(model):
+        raise InputError(
+            f"{stage}: model_type {model['model_type']!r} has no packed layers, which the objective {objective} "
+            f"needs: only {', '.join(OF_LAST_STATES)} (docs/encoders.md)"
+        )
     if skip_from >= layers:
         raise InputError(f"{stage}.skip_from: {skip_from} is outside the early layers of a model of {layers}")
     if longest > room:
@@ -67,7 +76,9 @@ def check_model(stage: str, start: Path, skip_from: int, longest: int) -> dict[s
     return model
 
 
-def unfit(stage: str, checkpoint: Path | None, skip_from: int, longest: int, needs_head: bool) -> list[str]:
+def unfit(
+    stage: str, checkpoint: Path | None, skip_from: int, longest: int, objective: str, needs_head: bool
+) -> list[str]:
     """Returns a line if a stage cannot use its finished checkpoint; no line if it can, or if there is none.
 
     Another check reports a path that does not exist.
@@ -75,7 +86,7 @@ def unfit(stage: str, checkpoint: Path | None, skip_from: int, longest: int, nee
     if checkpoint is None or not checkpoint.exists():
         return []
     try:
-        check_model(stage, checkpoint, skip_from, longest)
+        check_model(stage, checkpoint, skip_from, longest, objective)
     except InputError as error:
         return [f"{stage}.checkpoint: {error}"]
     if not any(checkpoint.glob("model*.safetensors")):

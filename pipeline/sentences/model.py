@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.modeling.model_config import LONGEST
+from pipeline.notices import noticed
 from pipeline.runtime import hub
 from pipeline.runtime.work import Metrics, Work
 
@@ -86,7 +87,7 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
     from pipeline.modeling.biencoder import Encoder, check_fits
     from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
     from pipeline.modeling.initial import FILES, HUB_FILES
-    from pipeline.modeling.model_config import check_padding, model_config
+    from pipeline.modeling.model_config import check_padding, model_config, slower
     from pipeline.modeling.sentence_transformers_files import CLS, read_vector
     from pipeline.tokenization.tokenizer import kind, special_tokens
 
@@ -100,7 +101,8 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
     model = load_encoder(existing.folder)
     tokenizer = _tokenizer(config, existing)
     specials, names = special_tokens(tokenizer)
-    check_padding(str(folder), model_config(existing.folder), specials.pad)
+    config_json = model_config(existing.folder)
+    check_padding(str(folder), config_json, specials.pad)
     vector = replace(
         CLS if existing.pooling is None else read_vector(folder),
         pooling=encoder.pooling if encoder.pooling != "own" else existing.pooling or "cls",
@@ -126,6 +128,7 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
         "pooling": vector.pooling,
         "prefix": vector.question_prefix,
         "tokenizer": kind(tokenizer),
+        **noticed([slower(config_json)]),
     }
 
 

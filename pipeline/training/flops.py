@@ -9,8 +9,8 @@ import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pipeline.modeling.architectures.registry import ARCHITECTURES
-from pipeline.modeling.model_config import field
+from pipeline.modeling.architectures.registry import of_config
+from pipeline.modeling.model_config import inner_size
 from pipeline.modeling.packing import Chunk, Rows
 from pipeline.runtime.precision import low_precision
 
@@ -58,15 +58,15 @@ def layer(config: Any, wanted: Rows, every: Rows, window: int | None = None) -> 
 
     `window`: the greatest distance of a key. Rows near a text's ends are counted with as many keys as others.
     """
-    dimensions, inner = config.hidden_size, field(config, "intermediate_size")
-    by_row = 2 * dimensions * dimensions + ARCHITECTURES[config.model_type].inner_maps * dimensions * inner
+    dimensions, inner = config.hidden_size, inner_size(config)
+    by_row = 2 * dimensions * dimensions + of_config(config).inner_maps * dimensions * inner
     scores = wanted.scores if window is None else min(wanted.scores, wanted.size * (2 * window + 1))
     return 2.0 * (wanted.size * by_row + every.size * 2 * dimensions * dimensions + scores * 2 * dimensions)
 
 
 def encoder(config: Any, wanted: Rows, every: Rows) -> float:
     """Returns the operations of all layers, the last one at the rows `wanted`; forward."""
-    *windows, last = ARCHITECTURES[config.model_type].windows(config)
+    *windows, last = of_config(config).windows(config)
     return sum(layer(config, every, every, window) for window in windows) + layer(config, wanted, every, last)
 
 
@@ -74,7 +74,7 @@ def backbone(config: Any, chunk: Chunk, masked: bool) -> float:
     """Returns the operations of all layers, the last one at the CLS and, if `masked`, the masked tokens; forward."""
     total = encoder(config, chunk.cls, chunk.every)
     if masked:  # the keys and values are those already counted for the CLS tokens
-        *_, window = ARCHITECTURES[config.model_type].windows(config)
+        *_, window = of_config(config).windows(config)
         total += layer(config, chunk.masked, chunk.every, window)
         total -= 2.0 * chunk.every.size * 2 * config.hidden_size**2
     return total

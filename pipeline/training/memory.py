@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from pipeline.config import CountOrAuto, number_or
-from pipeline.modeling.architectures.registry import ARCHITECTURES
-from pipeline.modeling.model_config import field
+from pipeline.modeling.architectures.registry import of_config
+from pipeline.modeling.model_config import field, inner_size
 from pipeline.modeling.packing import Batch
 from pipeline.runtime import ranks
 from pipeline.runtime.precision import is_low
@@ -152,8 +152,8 @@ def graphs_bytes(config: Any, tokens: int, chunk_tokens: int, dropout: bool) -> 
 
 def cast_bytes(config: Any) -> int:
     """Returns the bytes of the copies of weights on CUDA (pipeline/modeling/cast_weights.py): layers and vocabulary."""
-    maps = ARCHITECTURES[config.model_type].inner_maps
-    by_layer = 4 * config.hidden_size**2 + maps * config.hidden_size * field(config, "intermediate_size")
+    maps = of_config(config).inner_maps
+    by_layer = 4 * config.hidden_size**2 + maps * config.hidden_size * inner_size(config)
     return 2 * (config.num_hidden_layers * by_layer + config.vocab_size * config.hidden_size)
 
 
@@ -179,12 +179,12 @@ def layer_bytes(config: Any, dropout: bool) -> int:
 
 def sum_bytes(config: Any) -> int:
     """Returns the bytes per token and dimension by which a layer's float32 sums exceed those of bfloat16."""
-    return 4 if ARCHITECTURES[config.model_type].pre_norm else 0
+    return 4 if of_config(config).pre_norm else 0
 
 
 def inner_bytes(config: Any) -> int:
     """Returns the bytes per token of an inner layer: outputs of its maps and of the activation, 2 each."""
-    return 2 * ARCHITECTURES[config.model_type].inner_maps * int(field(config, "intermediate_size"))
+    return 2 * of_config(config).inner_maps * inner_size(config)
 
 
 def chunk_bytes(config: Any, dropout: bool) -> int:
@@ -204,7 +204,7 @@ def pass_bytes(config: Any) -> int:
 def bytes_per_token(config: Any, length: int) -> int:
     """Returns the bytes per token of a backbone's graph on a CPU: inputs and outputs of each operation, in float32."""
     # Without dropout, the kernel computes them again.
-    keeps_scores = field(config, "attention_probs_dropout_prob") > 0
+    keeps_scores = (field(config, "attention_probs_dropout_prob") or 0) > 0
     scores = 3 * config.num_attention_heads * length if keeps_scores else 0
     layer = 12 * config.hidden_size + inner_bytes(config) // 2 + scores
     return 4 * config.num_hidden_layers * layer

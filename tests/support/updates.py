@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 from finetuned import CONFIG
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from pipeline.cross_encoder import train as cross_training
 from pipeline.cross_encoder.pairs import PairRows
@@ -22,7 +22,6 @@ from pipeline.finetune.examples import ExampleBatch
 from pipeline.finetune.score_table import NO_PAIR, Scores, keys
 from pipeline.finetune.train import loss_of
 from pipeline.modeling import transformer
-from pipeline.modeling.architectures.registry import ARCHITECTURES
 from pipeline.modeling.biencoder import Encoder, Projection
 from pipeline.modeling.cross_entropy import inverse_cloze
 from pipeline.modeling.model_config import AFTER_PADDING, ROBERTAS, own_name
@@ -80,8 +79,8 @@ def encoder(
     projection: int | None = None,
 ) -> Encoder:
     """Returns an encoder of random weights, in training mode."""
-    options = ARCHITECTURES[architecture].encoder_options
-    model = AutoModel.from_config(configuration(architecture, shape, dropout), **options)
+    config = configuration(architecture, shape, dropout)
+    model = AutoModelForMaskedLM.from_config(config).base_model
     linear = Projection(model.config.hidden_size, projection) if projection else None
     return Encoder(model.train(), pooling, normalise, linear)
 

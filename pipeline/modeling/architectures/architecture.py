@@ -1,7 +1,7 @@
 """What an architecture is: where its Hugging Face modules have the parts that all architectures share."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -75,8 +75,9 @@ class Architecture:
     The defaults are those of several architectures.
     """
 
-    prediction: Callable[[Any], Prediction]
-    """Of a model for masked language modelling."""
+    prediction: Callable[[Any], Prediction] | None
+    """Of a model for masked language modelling. None: texts are padded (pipeline/modeling/padded.py), and `layers`,
+    `layer` and `embeddings` are not known."""
     layers: Callable[[Any], nn.ModuleList] = bert_layers
     """Of a model."""
     layer: Callable[[Any], Layer] = bert_layer
@@ -111,7 +112,8 @@ class Architecture:
     """set_attention_dropout(model, probability): for attention whose probability is that of no `nn.Dropout`."""
     fields: Callable[[dict[str, Any], Specials], dict[str, Any]] = lambda shape, specials: {}
     """fields(shape, special tokens): further fields of a new model's configuration; `shape`: BERT's names."""
-    has_token_types: bool = False
-    """Whether a pair's second text has its own type embedding."""
-    encoder_options: dict[str, Any] = field(default_factory=lambda: {"add_pooling_layer": False})
-    """Options that load a bare encoder without a pooler."""
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether texts are packed without padding, and the last layer computes only the needed rows."""
+        return self.prediction is not None

@@ -17,4 +17,4 @@ def logit(model: Any, cls_B1D: Tensor) -> Tensor:
     return logit_B1
 
 
-BERT = Architecture(prediction, logit=logit, last_bias=lambda model: model.classifier.bias, has_token_types=True)
+BERT = Architecture(prediction, logit=logit, last_bias=lambda model: model.classifier.bias)

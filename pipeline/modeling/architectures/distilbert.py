@@ -51,5 +51,4 @@ DISTILBERT = Architecture(
     embeddings=embeddings,
     logit=logit,
     last_bias=lambda model: model.classifier.bias,
-    encoder_options={},
 )

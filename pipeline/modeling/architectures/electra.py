@@ -20,6 +20,4 @@ ELECTRA = Architecture(
     prediction,
     embedding_map=embedding_map,
     fields=lambda shape, specials: {"embedding_size": shape["hidden_size"]},
-    has_token_types=True,
-    encoder_options={},
 )

@@ -100,7 +100,6 @@ MODERNBERT = Architecture(
     last_bias=lambda model: model.classifier.bias,
     set_attention_dropout=set_attention_dropout,
     fields=fields,
-    encoder_options={},
     pre_norm=True,
     inner_maps=3,
 )

@@ -6,6 +6,7 @@ from pipeline.modeling.architectures.architecture import Architecture
 from pipeline.modeling.architectures.bert import BERT
 from pipeline.modeling.architectures.distilbert import DISTILBERT
 from pipeline.modeling.architectures.electra import ELECTRA
+from pipeline.modeling.architectures.general import GENERAL
 from pipeline.modeling.architectures.modernbert import MODERNBERT
 from pipeline.modeling.architectures.mpnet import MPNET
 from pipeline.modeling.architectures.roberta import ROBERTA
@@ -24,4 +25,9 @@ ARCHITECTURES = {
 
 def architecture(model: Any) -> Architecture:
     """Returns the architecture of a Hugging Face model, or of a `FrozenEncoder`."""
-    return ARCHITECTURES[model.config.model_type]
+    return of_config(model.config)
+
+
+def of_config(config: Any) -> Architecture:
+    """Returns the architecture of the model of a configuration; `GENERAL` for a type without its own."""
+    return ARCHITECTURES.get(config.model_type, GENERAL)

@@ -29,6 +29,7 @@ def losses(
 def condense(lm: LanguageModel, head: nn.ModuleList, states: States, chunk: Chunk, seed: Seed) -> Tensor:
     """Returns the head's output at the masked tokens, [M, D]: its layers over [late CLS ; early tokens]."""
     assert chunk.cls.at_R is not None
+    assert states.early_TD is not None
     hidden_TD = states.early_TD.index_copy(0, chunk.cls.at_R, states.cls_BD.to(states.early_TD.dtype))
     *layers, last = head
     every = attention_layouts(lm, layers, chunk.every, chunk)
