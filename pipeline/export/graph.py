@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline.errors import InputError
 from pipeline.modeling.architectures.architecture import Layer
 from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.biencoder import Encoder
@@ -107,16 +108,19 @@ def write_graph(encoder: Encoder, path: Path) -> None:
     ids = torch.ones(2, 8, dtype=torch.int64)
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     with quiet(), torch.no_grad():
-        program = torch.onnx.export(
-            Graph(encoder).eval(),
-            (ids, torch.ones_like(ids)),
-            input_names=INPUTS,
-            output_names=[OUTPUT],
-            dynamic_shapes=dict.fromkeys(INPUTS, axes),
-            opset_version=OPSET,
-            dynamo=True,
-            verbose=False,
-        )
+        try:
+            program = torch.onnx.export(
+                Graph(encoder).eval(),
+                (ids, torch.ones_like(ids)),
+                input_names=INPUTS,
+                output_names=[OUTPUT],
+                dynamic_shapes=dict.fromkeys(INPUTS, axes),
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+        except torch.onnx.OnnxExporterError as error:  # transformers' code may branch on values
+            raise InputError(f"onnx: PyTorch cannot export a {encoder.model.config.model_type} model") from error
     if program is None:
         raise RuntimeError("torch returned no ONNX program")
     model = program.model_proto

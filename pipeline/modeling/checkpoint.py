@@ -78,7 +78,8 @@ def load_encoder(folder: Path) -> PreTrainedModel:
 
 
 def encoder_options(folder: Path) -> dict[str, bool]:
-    """Returns the options with which `AutoModel` loads the model in `folder` without a pooler."""
+    """Returns the options with which `AutoModel` loads the model in `folder` without a pooler. Raises InputError."""
+    model_config(folder)
     classes: Any = MODEL_MAPPING[type(AutoConfig.from_pretrained(folder, local_files_only=True))]
     name = "add_pooling_layer"
     parameters = inspect.signature(classes[0] if isinstance(classes, tuple) else classes).parameters

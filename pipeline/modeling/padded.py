@@ -114,7 +114,7 @@ def check(model: Any, place: str) -> None:
     the vocabulary's matrix: the model would be used as another one. `place`: for the message. `model`: in evaluation
     mode, on a CPU.
     """
-    first = (model.config.pad_token_id or 0) + 1
+    kind, first = model.config.model_type, (model.config.pad_token_id or 0) + 1
     ids = [np.arange(first, first + length) % model.config.vocab_size for length in (3, 9)]
     try:
         with torch.inference_mode():
@@ -129,7 +129,7 @@ def check(model: Any, place: str) -> None:
                 _check_head(model, packed, place)
     except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{place}: a {model.config.model_type} model is not supported: {reason}") from error
+        raise InputError(f"{place}: a {kind} model is not supported: {reason}") from error
 
 
 def _check_head(lm: Any, packed: Packed, place: str) -> None:

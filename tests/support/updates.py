@@ -24,7 +24,7 @@ from pipeline.finetune.train import loss_of
 from pipeline.modeling import transformer
 from pipeline.modeling.biencoder import Encoder, Projection
 from pipeline.modeling.cross_entropy import inverse_cloze
-from pipeline.modeling.model_config import AFTER_PADDING, ROBERTAS, own_name
+from pipeline.modeling.model_config import AFTER_PADDING, ROBERTAS, TYPES, own_name
 from pipeline.modeling.packing import Batch
 from pipeline.pretrain import step as pretraining
 from pipeline.pretrain.batches import packed
@@ -61,13 +61,17 @@ def configuration(architecture: str, shape: dict[str, int], dropout: float) -> A
     if architecture == "modernbert":  # its default ids exceed small vocabularies
         fields |= {"pad_token_id": 1, "embedding_dropout": dropout, "local_attention": 16}
         fields |= dict.fromkeys(("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id"), 2)
+    if architecture not in TYPES:  # default ids of special tokens exceed small vocabularies
+        fields |= {"embedding_size": 32, "pad_token_id": 1}
+        fields |= dict.fromkeys(("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id"), 2)
     return AutoConfig.for_model(architecture, **{own_name(architecture, name): x for name, x in fields.items()})
 
 
 def language_model(architecture: str, shape: dict[str, int], dropout: float, head_layers: int) -> nn.ModuleDict:
     """Returns {"lm", "head"} of random weights, in training mode."""
     lm = AutoModelForMaskedLM.from_config(configuration(architecture, shape, dropout))
-    return nn.ModuleDict({"lm": lm, "head": transformer.new_head(lm, head_layers)}).train()
+    head = transformer.new_head(lm, head_layers) if head_layers else nn.ModuleList()
+    return nn.ModuleDict({"lm": lm, "head": head}).train()
 
 
 def encoder(

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from transformers import AutoModelForMaskedLM
 
 from pipeline.cross_encoder.pairs import PairRows, logits, pack_pairs
+from pipeline.errors import InputError
 from pipeline.evaluate.attention_entropy import entropy_rows
 from pipeline.export.graph import write_graph
 from pipeline.export.model import write_model
@@ -32,10 +33,11 @@ from pipeline.modeling.checkpoint import (
     with_new_mlm_head,
 )
 from pipeline.modeling.inputs import pack
-from pipeline.modeling.model_config import TYPES
+from pipeline.modeling.model_config import TYPES, has_token_types, model_config, slower
 from pipeline.modeling.packed_layers import attention_layouts
 from pipeline.modeling.sentence_transformers_files import Dense, Vector
 from pipeline.modeling.transformer import backbone, prediction_losses
+from pipeline.pretrain import start
 from pipeline.tokenization.tokenizer import read_tokenizer
 from pipeline.tokenization.wordpiece import SPECIALS
 from pipeline.training import loop
@@ -45,9 +47,17 @@ SHAPE = {**updates.SMALL, "initializer_range": 0.2}
 EMBEDDED = {"electra": {"embedding_size": 24}}
 """Other sizes of an architecture's own fields."""
 PAD = 1
+PADDED = ("albert", "deberta-v2", "longformer", "nomic_bert")
+"""Types without packed layers."""
 
 
 @pytest.fixture(params=TYPES)
+def packed_type(request: pytest.FixtureRequest) -> str:
+    torch.manual_seed(0)
+    return str(request.param)
+
+
+@pytest.fixture(params=(*TYPES, *PADDED))
 def name(request: pytest.FixtureRequest) -> str:
     torch.manual_seed(0)
     return str(request.param)
@@ -103,8 +113,8 @@ def test_vectors_and_their_gradients(name: str, pooling: str) -> None:
     assert_gradients(taken_gradients(encoder.model), theirs)
 
 
-def test_states_masked_language_modelling_loss_and_its_gradients(name: str) -> None:
-    module: Any = updates.language_model(name, shape(name), 0.0, 0)
+def test_states_masked_language_modelling_loss_and_its_gradients(packed_type: str) -> None:
+    module: Any = updates.language_model(packed_type, shape(packed_type), 0.0, 0)
     lm = module["lm"]
     (chunk,) = updates.pretraining_batch(module, make_machine(token_budget=10_000), "cpu", 6, 40).chunks
     ids = [row.numpy() for row in chunk.ids_T.tensor_split(chunk.every.edges[1:-1].tolist())]
@@ -129,7 +139,7 @@ def test_logits_of_pairs(name: str) -> None:
     pairs = PairRows(rows(), np.array([length // 2 for length in LENGTHS]))
     ids_BL, mask_BL = padded_batch(rows())
     types = {}
-    if architecture(model).has_token_types:
+    if has_token_types(model.config):
         place_BL = torch.arange(ids_BL.shape[1])[None]
         types = {"token_type_ids": (place_BL >= torch.from_numpy(pairs.second_N)[:, None]).long()}
     theirs_B = model(input_ids=ids_BL, attention_mask=mask_BL, **types).logits[:, 0]
@@ -188,14 +198,50 @@ def test_modernbert_with_other_biases_and_another_activation() -> None:
     assert_gradients(taken_gradients(lm), theirs)
 
 
+@pytest.mark.parametrize("objective", ["mlm", "contrastive_only"])
+@pytest.mark.parametrize("name", PADDED)
+def test_a_padded_models_losses_and_their_gradients(name: str, objective: str) -> None:
+    """As Hugging Face's own loss; with a gradient cache the same to the bit, also with dropout."""
+    torch.manual_seed(0)
+    module: Any = updates.with_gradients(updates.language_model(name, shape(name), 0.1, 0))
+    results = []
+    for cache in ("never", "always"):
+        for parameter in module.parameters():
+            parameter.grad.zero_()
+        machine = make_machine(gradient_cache=cache, token_budget=150)
+        parts = updates.pretraining_update(module, objective, machine, "cpu", 8, longest=40)
+        results.append(({key: float(x) for key, x in parts.items()}, updates.gradients(module)))
+    (losses, gradients), (cached_losses, cached_gradients) = results
+    assert losses == cached_losses
+    assert all(torch.equal(gradients[key], cached_gradients[key]) for key in gradients)
+    assert gradients["lm." + next(key for key, _ in module["lm"].named_parameters())].any()
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_masked_language_modelling_of_a_padded_model(name: str) -> None:
+    torch.manual_seed(0)
+    module: Any = updates.language_model(name, shape(name), 0.0, 0)
+    lm = module["lm"]
+    (chunk,) = updates.pretraining_batch(module, make_machine(token_budget=10_000), "cpu", 6, 40).chunks
+    ids_BL, mask_BL = padded_batch([row.numpy() for row in chunk.ids_T.tensor_split(chunk.every.edges[1:-1].tolist())])
+    logits_BLV = lm(input_ids=ids_BL, attention_mask=mask_BL).logits
+    theirs_M = F.cross_entropy(logits_BLV[mask_BL.bool()][chunk.masked.at_R], chunk.label_M, reduction="none")
+    ours_M = prediction_losses(lm, backbone(lm, chunk, 0, lambda *_: None).late_MD, chunk.label_M)
+    torch.testing.assert_close(ours_M, theirs_M, rtol=1e-5, atol=1e-5)
+    theirs_M.mean().backward()
+    theirs = taken_gradients(lm)
+    ours_M.mean().backward()
+    assert_gradients(taken_gradients(lm), theirs)
+
+
 @pytest.mark.parametrize("own", [0.0, 0.2])
-def test_a_recipes_dropout_replaces_the_models_own(name: str, own: float) -> None:
-    model: Any = updates.encoder(name, shape(name), own).model
+def test_a_recipes_dropout_replaces_the_models_own(packed_type: str, own: float) -> None:
+    model: Any = updates.encoder(packed_type, shape(packed_type), own).model
     parts = architecture(model)
     loop.set_dropout(model, 0.5)
     for one in (parts.layer(layer) for layer in parts.layers(model)):
         assert one.dropout == 0.5
-        assert one.attended.dropout.p == (0.0 if name == "distilbert" else 0.5)
+        assert one.attended.dropout.p == (0.0 if packed_type == "distilbert" else 0.5)
     loop.set_dropout(model, 0.0)
     assert all(parts.layer(layer).dropout == 0.0 for layer in parts.layers(model))
     assert not any(module.p for module in model.modules() if isinstance(module, nn.Dropout))
@@ -235,9 +281,11 @@ def test_mpnet_on_a_gpu_computes_all_sequences_together(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("objective", ["condenser", "cocondenser", "retromae", "mlm"])
-def test_pre_training_with_dropout_does_not_depend_on_the_gradient_cache(name: str, objective: str) -> None:
+def test_pre_training_with_dropout_does_not_depend_on_the_gradient_cache(packed_type: str, objective: str) -> None:
     """The second pass of the cache drops the same numbers; both give gradients to every parameter of the head."""
-    module = updates.with_gradients(updates.language_model(name, shape(name), 0.1, {"mlm": 0}.get(objective, 1)))
+    module = updates.with_gradients(
+        updates.language_model(packed_type, shape(packed_type), 0.1, {"mlm": 0}.get(objective, 1))
+    )
     results = []
     for cache in ("never", "always"):
         for parameter in module.parameters():
@@ -250,6 +298,44 @@ def test_pre_training_with_dropout_does_not_depend_on_the_gradient_cache(name: s
     assert all(np.isfinite(x) for x in losses.values())
     assert all(torch.equal(gradients[key], cached_gradients[key]) for key in gradients)
     assert all(gradients[key].any() for key in gradients if key.startswith("head.") and "key" not in key)
+
+
+def saved(model_type: str, folder: Path, **fields: Any) -> Path:
+    """Writes a model for masked language modelling, of random weights."""
+    torch.manual_seed(0)
+    config = updates.configuration(model_type, SHAPE | fields, 0.0)
+    AutoModelForMaskedLM.from_config(config).save_pretrained(folder)
+    return folder
+
+
+REFUSED = [
+    ("fnet", "a fnet model is not supported: padding changes its vectors"),
+    ("bart", "config.json: model_type 'bart' has a decoder; only encoders"),
+    ("mobilebert", "the prediction head of a mobilebert model is not supported"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "message"), REFUSED)
+def test_what_a_padded_pass_would_change_is_refused(model_type: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        load_backbone_for_mlm(saved(model_type, tmp_path))
+
+
+def test_a_padded_model_is_reported_as_slower_and_pre_trains_without_a_head(tmp_path: Path) -> None:
+    folder = saved("deberta-v2", tmp_path)
+    assert slower(model_config(folder)).startswith("model_type 'deberta-v2': texts are padded, which is slower")
+    assert start.check_model("condenser", folder, 0, 30, "mlm")["hidden_size"] == SHAPE["hidden_size"]
+    with pytest.raises(InputError, match=r"^condenser: model_type 'deberta-v2' has no packed layers"):
+        start.check_model("condenser", folder, 0, 30, "condenser")
+
+
+def test_a_padded_model_with_more_weights_than_layers_is_refused(tmp_path: Path) -> None:
+    """Also without its head's names: a model of three layers is not used as one of two."""
+    folder = saved("deberta-v2", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 2}))
+    with pytest.raises(InputError, match=r"the model has an unknown weight deberta\.encoder\.layer\.2"):
+        load_encoder(folder)
 
 
 @pytest.fixture(scope="module")
@@ -299,5 +385,9 @@ def test_sentence_transformers_and_onnx_give_the_same_vectors(name: str, tokeniz
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
     frozen = encode_rows(frozen_encoders(tmp_path / "out")[0], ids, 50)
     assert frozen.tobytes() == ours.tobytes()
+    if name == "longformer":
+        with pytest.raises(InputError, match=r"^onnx: PyTorch cannot export a longformer model$"):
+            write_graph(encoder, tmp_path / "model.onnx")
+        return
     write_graph(encoder, tmp_path / "model.onnx")
     assert checked(tmp_path / "model.onnx", ids, ours) < 1e-5

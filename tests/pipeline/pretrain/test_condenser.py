@@ -153,8 +153,7 @@ def test_fields_that_exclude_each_other_are_refused():
         ("{half", "not the configuration of a Hugging Face model"),
         (
             '{"model_type": "gpt2"}',
-            "model_type 'gpt2' is not supported: only bert, distilbert, electra, modernbert, roberta, "
-            "xlm-roberta, camembert, mpnet",
+            r"model_type 'gpt2' is a decoder; only encoders are supported \(docs/encoders.md\)",
         ),
         ('{"model_type": "bert", "vocab_size": 200}', "lacks num_hidden_layers"),
         (
