@@ -140,7 +140,10 @@ STAGES: dict[str, Stage] = {
     "condenser": Stage(
         "pipeline.pretrain.condenser:condenser",
         missing=at("pipeline.pretrain.condenser:missing"),
-        checks=dict.fromkeys(PRETRAINED_FROM, at("pipeline.pretrain.condenser:check_planned")),
+        checks={
+            AT_START: at("pipeline.pretrain.start:check_type"),
+            **dict.fromkeys(PRETRAINED_FROM, at("pipeline.pretrain.condenser:check_planned")),
+        },
         notices=SKIPPED,
         pretrains=True,
         gpu=True,
@@ -148,7 +151,10 @@ STAGES: dict[str, Stage] = {
     "cocondenser": Stage(
         "pipeline.pretrain.cocondenser:cocondenser",
         missing=at("pipeline.pretrain.cocondenser:missing"),
-        checks=dict.fromkeys(PRETRAINED_FROM, at("pipeline.pretrain.cocondenser:check_planned")),
+        checks={
+            AT_START: at("pipeline.pretrain.start:check_type"),
+            **dict.fromkeys(PRETRAINED_FROM, at("pipeline.pretrain.cocondenser:check_planned")),
+        },
         notices={
             "documents_too_short": ("documents left out, too short for two spans", "cocondenser.span_min"),
             **SKIPPED,

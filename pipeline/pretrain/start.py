@@ -1,6 +1,6 @@
 """The start of a pre-training stage: its model and its tokens are checked before any work. Imports nothing heavy."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,22 @@ def check_start(stage: str, start: Path, tokens: Path, skip_from: int, longest: 
     entries = read_json(tokens / "specials.json", "vocab_size")["vocab_size"]
     if entries > vocabulary:
         raise InputError(f"{start}: the model has {vocabulary} tokens, but the tokenizer has {entries}")
+
+
+def check_objective(stage: str, model: Mapping[str, Any], objective: str) -> None:
+    """Raises InputError if the objective needs layers that the model's type has none of. `model`: its config.json."""
+    if objective not in OF_LAST_STATES and not is_packed(model):
+        raise InputError(
+            f"{stage}.objective: {objective} needs packed layers, which model_type {model['model_type']!r} has not: "
+            f"only {', '.join(OF_LAST_STATES)} (docs/encoders.md)"
+        )
+
+
+def check_type(node: Planned) -> None:
+    """The type of the initial model, before the run."""
+    start = first_model(node)
+    if start is not None and node.config.trains:
+        check_objective(node.stage, model_config(start), node.config.objective)
 
 
 def check_tokens(
@@ -64,11 +80,7 @@ def check_model(stage: str, start: Path, skip_from: int, longest: int, objective
     """As `check_start`, without tokens, so that it can run before a run. Returns the model's config.json."""
     model = model_config(start)
     layers, room = model["num_hidden_layers"], input_limit(model)
-    if objective not in OF_LAST_STATES and not is_packed(model):
-        raise InputError(
-            f"{stage}: model_type {model['model_type']!r} has no packed layers, which the objective {objective} "
-            f"needs: only {', '.join(OF_LAST_STATES)} (docs/encoders.md)"
-        )
+    check_objective(stage, model, objective)
     if skip_from >= layers:
         raise InputError(f"{stage}.skip_from: {skip_from} is outside the early layers of a model of {layers}")
     if longest > room:

@@ -55,11 +55,17 @@ class Planned:
 
 def first_model(node: Planned) -> Path | None:
     """A model of the shape of the one that the node reads, which is not trained yet: a given checkpoint or the initial
-    model. None where that is not there, and for an existing bi-encoder, whose shape is its own.
+    model, or the folder that it is read from. None where that is not there, and for an existing bi-encoder, whose shape
+    is its own.
     """
     while (before := next((node.inputs[name] for name in MODELS if node.inputs.get(name)), None)) is not None:
         node = before
         given: Path | None = getattr(node.config, "checkpoint", None)
         if given is not None and "start" in node.inputs:
             return given
-    return node.artifact if node.stage == "initial" else None
+    if node.stage != "initial":
+        return None
+    if node.artifact is not None:
+        return node.artifact
+    folder: Path | None = node.config.checkpoint
+    return folder if folder is not None and (folder / "config.json").is_file() else None

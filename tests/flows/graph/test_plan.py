@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import updates
 
 from artifacts.store import Request, Store
 from flows.dag import nodes
@@ -165,6 +166,14 @@ def test_a_finished_checkpoint_that_does_not_fit_is_reported_before_a_run(
     dag = nodes(recipe)
     with pytest.raises(InputError, match=rf"{stage}\.checkpoint: .*config\.json: model_type 'gpt2'"):
         preflight.check(store, dag, [node for node in dag if node.name == stage])
+
+
+def test_an_objective_that_the_initial_model_cannot_have_is_reported_before_a_run(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    updates.configuration("deberta-v2", updates.SMALL, 0.0).save_pretrained(tmp_path)
+    dag = nodes(resolve("tiny", [f"initial.checkpoint={tmp_path}"]))
+    with pytest.raises(InputError, match=r"^condenser\.objective: condenser needs packed layers"):
+        preflight.check(store, dag, dag)
 
 
 def test_the_model_of_an_existing_artifact_is_not_downloaded(store: Store, source: Path, monkeypatch) -> None:
