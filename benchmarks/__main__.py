@@ -24,8 +24,8 @@ FOLDER = Path(__file__).parent
 RESULTS, PAGE, README = FOLDER / "results.json", FOLDER / "README.md", FOLDER.parent / "README.md"
 # fmt: off
 MODULES = (
-    "condenser_step", "cocondenser_step", "cache", "finetune_step", "encode", "search_flat", "abs", "loader",
-    "workers", "ingest_memory", "resamples", "child_exit", "bfloat16",
+    "condenser_step", "cocondenser_step", "cache", "finetune_step", "encode", "architectures", "search_flat", "abs",
+    "loader", "workers", "ingest_memory", "resamples", "child_exit", "bfloat16",
 )
 # fmt: on
 
@@ -55,6 +55,12 @@ GOALS = {
     "encode_minilm": Goal("encoding, 6 x 384, against sentence-transformers", 1.35, 1.5),
     "encode_base": Goal("encoding, 12 x 768, against sentence-transformers", 1.35, 1.7),
     "encode_sgemm": Goal("encoding, share of the machine's matrix products", 0.85, 0.95),
+    "encode_roberta": Goal("encoding, RoBERTa, 6 x 384, against sentence-transformers", 1.2, 1.4),
+    "encode_electra": Goal("encoding, ELECTRA, 6 x 384, against sentence-transformers", 1.2, 1.4),
+    "encode_distilbert": Goal("encoding, DistilBERT, 6 x 384, against sentence-transformers", 1.2, 1.4),
+    "encode_mpnet": Goal("encoding, MPNet, 6 x 384, against sentence-transformers", 1.2, 1.4),
+    "encode_modernbert": Goal("encoding, ModernBERT, 6 x 384, against sentence-transformers", 1.2, 1.4),
+    "encode_deberta-v2": Goal("encoding, DeBERTa (padded), 6 x 384, against sentence-transformers", 0.95, None),
     "collate": Goal("masks and batches, against a loop over tokens", 5, 8),
     "loader_share": Goal("masks and batches, share of a step", 0.01, 0.003, most=True),
     "workers": Goal("two processes of one thread, against one of two threads", 1, None),
