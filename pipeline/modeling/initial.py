@@ -102,8 +102,12 @@ def missing(config: InitialConfig) -> list[str]:
     return hub.missing(config.pretrained, config.revision, FILES, "initial.checkpoint")
 
 
-def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, tokens: Path, work: Work) -> Metrics:
+def initial(
+    config: InitialConfig, tokenizer: Path, tokens: Path, work: Work, encoder: EncoderConfig | None = None
+) -> Metrics:
     """Writes the checkpoint that pre-training starts from: a model for masked LM, without pooler.
+
+    `encoder`: how its vectors are computed; None: no stage uses vectors, as of a cross-encoder's start.
 
     An existing model keeps its Condenser head (`head.safetensors`) if it has one. Raises InputError if it is of another
     type, lacks a weight, or has another vocabulary than `tokenizer`. The metric `notice` reports where an embedding
@@ -111,7 +115,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
     """
     from pipeline.modeling import checkpoint
     from pipeline.modeling.checkpoint import head_objective, load_head, save_checkpoint
-    from pipeline.modeling.sentence_transformers_files import Vector
+    from pipeline.modeling.sentence_transformers_files import CLS, Vector
 
     head = own = None
     if config.pretrained is not None or config.checkpoint is not None:
@@ -121,7 +125,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         else:
             assert config.checkpoint is not None
             place, folder = f"initial.checkpoint {config.checkpoint}", config.checkpoint
-        own = _own_vector(place, folder, encoder)
+        own = _own_vector(place, folder, encoder) if encoder else None
         kept = checkpoint.has_mlm_head(folder)
         model = checkpoint.load_backbone_for_mlm(folder) if kept else checkpoint.load_encoder(folder)
         if not kept and config.new_mlm_head:
@@ -131,7 +135,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         objective = head_objective(folder)
     else:
         model, objective = _from_scratch(config, Tokens.open(tokens), work), "condenser"
-    vector = Vector(encoder.pooling, encoder.normalise, own.projection if own else None)
+    vector = Vector(encoder.pooling, encoder.normalise, own.projection if own else None) if encoder else CLS
     save_checkpoint(work.out, model, tokenizer, head, objective=objective, vector=vector)
     return {
         "parameters": model.num_parameters(),
@@ -140,7 +144,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         "hidden_size": model.config.hidden_size,
         "head": "kept" if head else "none",
         "mlm_head": "none" if model.get_output_embeddings() is None else "yes",
-        **(_differing(own, encoder) if own else {}),
+        **(_differing(own, encoder) if own and encoder else {}),
     }
 
 

@@ -62,7 +62,9 @@ class TokenizerConfig(Config):
 
 
 def missing(config: TokenizerConfig) -> list[str]:
-    """Returns a line with a command for each file that the stage needs and cannot download; empty otherwise."""
+    """Returns a line for each file that the stage needs and that is missing, with a command for a download."""
+    if config.path is not None and config.path.is_dir() and not has_tokenizer(config.path):
+        return [f"tokenizer.path: {_no_tokenizer(config.path)}"]
     return hub.missing(config.pretrained, config.revision, FILES, "tokenizer.path")
 
 
@@ -105,7 +107,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     """
     path = folder / "tokenizer.json"
     if not has_tokenizer(folder):  # transformers would create one with only special tokens
-        raise InputError(f"{folder}: has no tokenizer: {', '.join(FILES)} are all missing")
+        raise InputError(_no_tokenizer(folder))
     try:
         loaded = Tokenizer.from_file(str(path)) if path.is_file() else _converted(folder)
     except Exception as error:  # tokenizers raises plain Exception, transformers any error
@@ -117,6 +119,10 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         wordpiece.split_long_words(loaded)
     special_tokens(loaded)
     return loaded
+
+
+def _no_tokenizer(folder: Path) -> str:
+    return f"{folder}: has no tokenizer: {', '.join(FILES)} are all missing; copy those of the model that it began with"
 
 
 def has_tokenizer(folder: Path) -> bool:

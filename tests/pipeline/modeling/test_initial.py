@@ -74,7 +74,7 @@ def inputs(tmp_path_factory) -> tuple[Path, Path]:
 
 
 def run(inputs: tuple[Path, Path], out: Path, progress=silent, **fields):
-    metrics = initial(InitialConfig(**{**SCRATCH, **fields}), ENCODER, *inputs, work(out, progress))
+    metrics = initial(InitialConfig(**{**SCRATCH, **fields}), *inputs, work(out, progress), ENCODER)
     return load_backbone_for_mlm(out), metrics
 
 
@@ -205,7 +205,7 @@ def test_an_embedding_model_needs_no_mlm_head(inputs, tmp_path):
     model = BertModel.from_pretrained(tmp_path / "first", add_pooling_layer=False)
     save_checkpoint(tmp_path / "bare", model, tmp_path / "first")
     config = InitialConfig(**{**SCRATCH, "checkpoint": tmp_path / "bare"})
-    assert initial(config, ENCODER, *inputs, work(tmp_path / "taken"))["mlm_head"] == "none"
+    assert initial(config, *inputs, work(tmp_path / "taken"), ENCODER)["mlm_head"] == "none"
     before, after = (load_encoder(tmp_path / name).state_dict() for name in ("first", "taken"))
     assert all(torch.equal(before[name], after[name]) for name in before)
     with pytest.raises(InputError, match="lacks weight cls"):
@@ -233,5 +233,5 @@ def test_a_notice_names_settings_that_differ_from_the_models_folder(inputs, tmp_
     vector = Vector("mean", normalise=True, question_prefix="query: " if "question_prefix" in fields else "")
     save_checkpoint(tmp_path / "ready", model, inputs[0], vector=vector)
     config = InitialConfig(**{**SCRATCH, "checkpoint": tmp_path / "ready"})
-    reported = initial(config, ENCODER.model_copy(update=fields), *inputs, work(tmp_path / "out")).get("notice")
+    reported = initial(config, *inputs, work(tmp_path / "out"), ENCODER.model_copy(update=fields)).get("notice")
     assert notice in reported if notice else reported is None
