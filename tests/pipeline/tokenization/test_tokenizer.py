@@ -31,7 +31,7 @@ from pipeline.tokenization.tokenizer import (
     special_tokens,
     tokenizer,
 )
-from pipeline.tokenization.tokens import word_start_table
+from pipeline.tokenization.word_starts import word_start_table
 
 MACHINE = make_machine()
 DATA = Path(__file__).parents[4] / "shared" / "data"
