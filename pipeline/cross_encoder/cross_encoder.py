@@ -104,8 +104,9 @@ def cross_encoder(
     """Trains from checkpoint `start` and writes a checkpoint of one logit, with `pairs.json`: the lengths it reads.
 
     Examples are as in fine-tuning. `tokens`: by the tokenizer in `start`. With `config.checkpoint`, that model passes
-    through; of `start` only the tokenizer is read, which must have the model's vocabulary. The metrics count the negatives per epoch that were drawn from the full collection, the listed negatives
-    that were dropped (pipeline/data/barred.py), and the truncated questions and passages.
+    through; of `start` only the tokenizer is read, which must have the model's vocabulary. The metrics count the
+    negatives per epoch that were drawn from the full collection, the listed negatives that were dropped
+    (pipeline/data/barred.py), and the truncated questions and passages.
     Raises InputError if the model does not fit the tokens or lengths, or if there is nothing to train on.
     """
     from pipeline.data.barred import Dropped

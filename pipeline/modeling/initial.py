@@ -92,13 +92,17 @@ class InitialConfig(Config):
 
 def missing(config: InitialConfig) -> list[str]:
     """Returns a line if the model's folder does not fit, or if the model must be downloaded and cannot be."""
-    if config.checkpoint is not None and config.checkpoint.exists():
-        try:
-            model_config(config.checkpoint)
-            if (config.checkpoint / "modules.json").is_file():
-                read_model(config.checkpoint)
-        except InputError as error:
-            return [f"initial.checkpoint: {error}"]
+    folders = {"checkpoint": config.checkpoint}
+    if config.pretrained is not None:
+        folders["pretrained"] = hub.cached(config.pretrained, config.revision, FILES)
+    for field, folder in folders.items():
+        if folder is not None and folder.exists():
+            try:
+                model_config(folder)
+                if (folder / "modules.json").is_file():
+                    read_model(folder)
+            except InputError as error:
+                return [f"initial.{field}: {error}"]
     return hub.missing(config.pretrained, config.revision, FILES, "initial.checkpoint")
 
 

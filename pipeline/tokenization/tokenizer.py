@@ -106,6 +106,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     normaliser. Raises InputError.
     """
     path = folder / "tokenizer.json"
+    _check_own_code(folder / "tokenizer_config.json")
     if not has_tokenizer(folder):  # transformers would create one with only special tokens
         raise InputError(_no_tokenizer(folder))
     try:
@@ -119,6 +120,16 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         wordpiece.split_long_words(loaded)
     special_tokens(loaded)
     return loaded
+
+
+def _check_own_code(path: Path) -> None:
+    """Raises InputError if the file names a tokenizer of code in the folder, which is never run."""
+    try:
+        settings = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    except ValueError:  # tokenizer.json alone says how texts are read
+        return
+    if isinstance(settings, dict) and settings.get("auto_map"):
+        raise InputError(f"{path}: auto_map names code of the tokenizer's own, which is never run")
 
 
 def _no_tokenizer(folder: Path) -> str:
@@ -160,17 +171,6 @@ def kind(tokenizer: Tokenizer) -> Kind:
     if model == "Unigram" and '"Metaspace"' in splitter:
         return "unigram"
     raise InputError(f"tokenizer: {model} is neither WordPiece nor byte-level BPE nor Unigram (SentencePiece)")
-
-
-def joins_words(tokenizer: Tokenizer) -> bool:
-    """Whether the ids of two texts in a row are those of the texts with a space between them.
-
-    Byte-level BPE, and some tokenizers of SentencePiece, treat the first word of a text differently.
-    """
-    if kind(tokenizer) == "byte-level bpe":
-        return False
-    one, two = (tokenizer.encode(text, add_special_tokens=False).ids for text in ("a", "a a"))
-    return one + one == two
 
 
 def separators(tokenizer: Tokenizer) -> int:

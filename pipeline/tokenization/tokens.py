@@ -152,7 +152,10 @@ def _write_passages(max_tokens: int | None, collection: Path, tokenizer: Tokeniz
 
 
 def _places(
-    tokens_of: Callable[[str, Encoding], Iterable[int]], texts: list[str], encodings: list[Encoding], lengths: np.ndarray
+    tokens_of: Callable[[str, Encoding], Iterable[int]],
+    texts: list[str],
+    encodings: list[Encoding],
+    lengths: np.ndarray,
 ) -> list[int]:
     """Returns the places of `tokens_of` each text in the texts' kept tokens one after another, of these `lengths`."""
     begins = (lengths.cumsum() - lengths).tolist()

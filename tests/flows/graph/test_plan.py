@@ -210,10 +210,14 @@ def test_an_absent_model_of_other_texts_is_reported_with_its_field(field: str, t
     assert refused(str(tmp_path)).startswith(f"{field}: {tmp_path}: has no tokenizer: tokenizer.json, ")
 
 
-def test_another_start_of_cross_encoders_that_is_not_here_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_start_of_cross_encoders_that_is_not_here_is_named(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hub, "reachable", lambda seconds: False)
     dag = nodes(resolve("tiny", ["cross_encoder_initial.pretrained=a/b", "rerank={depth: 9, splits: [dev]}"]))
-    line = "model a/b is not on this machine: `hf download a/b`, or set cross_encoder_initial.checkpoint to a local folder"
+    line = (
+        "model a/b is not on this machine: `hf download a/b`, or set cross_encoder_initial.checkpoint to a local folder"
+    )
     with pytest.raises(InputError, match=re.escape(line)):
         preflight.check(store, dag, dag)
 
