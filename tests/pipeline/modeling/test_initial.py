@@ -1,5 +1,6 @@
 """The model before pre-training: from scratch it is a function of its seed, otherwise it is the configured model."""
 
+import json
 from pathlib import Path
 from typing import get_args
 
@@ -11,13 +12,14 @@ from huggingface_hub import constants
 from machines import make_machine
 from pydantic import ValidationError
 from transformers import BertModel
+from transformers.activations import ACT2FN
 
 from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.modeling import initial as stage
 from pipeline.modeling.checkpoint import load_backbone_for_mlm, load_encoder, load_head, longest_input, save_checkpoint
 from pipeline.modeling.initial import InitialConfig, initial, missing
-from pipeline.modeling.model_config import field
+from pipeline.modeling.model_config import ACTIVATIONS, field
 from pipeline.modeling.sentence_transformers_files import Vector
 from pipeline.runtime.work import Work, silent
 from pipeline.tokenization import wordpiece
@@ -197,6 +199,24 @@ def test_a_cached_model_needs_no_network(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     model, _ = run(inputs, tmp_path / "out", pretrained="someone/model", revision="c0ffee")
     assert all(torch.equal(model.state_dict()[name], x) for name, x in source.state_dict().items())
+
+
+def test_a_cached_model_that_cannot_be_built_is_refused_before_any_work(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    snapshot = tmp_path / "models--some--model" / "snapshots" / "abc"
+    snapshot.parent.mkdir(parents=True)
+    run(inputs, snapshot)
+    config = InitialConfig(**{**SCRATCH, "pretrained": "some/model", "revision": "abc"})
+    assert missing(config) == []
+    own = json.loads((snapshot / "config.json").read_text())
+    (snapshot / "config.json").write_text(json.dumps({**own, "hidden_act": "softplus"}))
+    (line,) = missing(config)
+    assert line.startswith("initial.pretrained: ")
+    assert "config.json: hidden_act 'softplus' is not supported" in line
+
+
+def test_known_activations_are_those_of_transformers():
+    assert ACT2FN.keys() >= {*ACTIVATIONS}
 
 
 def test_an_embedding_model_needs_no_mlm_head(inputs, tmp_path):
