@@ -249,15 +249,18 @@ def _differing(own: "Vector", encoder: EncoderConfig) -> dict[str, str]:
 
 
 def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:
-    """Raises InputError unless the model in `folder` has the vocabulary of `tokenizer`. `place`: for the message."""
+    """Raises InputError unless the model in `folder` has the vocabulary of `tokenizer`. `place`: for the message.
+
+    A model may have more embeddings than its own tokenizer has entries: some are padded to a round number.
+    """
     fitting = read_tokenizer(tokenizer)
     expected, config = fitting.get_vocab(), model_config(folder)
     check_padding(place, config, special_tokens(fitting)[0].pad)
-    if vocab_size != len(expected):
+    own = read_tokenizer(folder).get_vocab() if has_tokenizer(folder) else None
+    if vocab_size < len(expected) or (vocab_size > len(expected) and own != expected):
         raise InputError(f"{place}: its vocabulary has {vocab_size} entries, the tokenizer's {len(expected)}")
-    if not has_tokenizer(folder):
+    if own is None:
         return
-    own = read_tokenizer(folder).get_vocab()
     differing = sorted((i, token) for token, i in expected.items() if own.get(token) != i)
     if differing:
         i, token = differing[0]

@@ -11,7 +11,7 @@ from encoders import ENCODER
 from huggingface_hub import constants
 from machines import make_machine
 from pydantic import ValidationError
-from transformers import BertModel
+from transformers import BertConfig, BertForMaskedLM, BertModel
 from transformers.activations import ACT2FN
 
 from pipeline.data.collection import schemas, write_table
@@ -172,6 +172,20 @@ def test_another_vocabulary_is_refused(inputs, tmp_path):
     with pytest.raises(InputError, match=rf"its vocabulary has {n} entries, the tokenizer's {n - 1}"):
         run((shorter, inputs[1]), tmp_path / "out2", checkpoint=tmp_path / "given")
     assert model.config.vocab_size == n
+
+
+def test_a_model_may_have_more_embeddings_than_its_tokenizer_has_entries(inputs, tmp_path):
+    model, _ = run(inputs, tmp_path / "given")
+    entries = model.config.vocab_size
+    torch.manual_seed(0)
+    padded = BertForMaskedLM(BertConfig(**{**model.config.to_dict(), "vocab_size": entries + 3}))
+    save_checkpoint(tmp_path / "padded", padded, inputs[0])
+    taken, _ = run(inputs, tmp_path / "taken", checkpoint=tmp_path / "padded")
+    assert taken.config.vocab_size == entries + 3
+    assert all(torch.equal(taken.state_dict()[name], x) for name, x in padded.state_dict().items())
+    (tmp_path / "padded" / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match=rf"its vocabulary has {entries + 3} entries, the tokenizer's {entries}"):
+        run(inputs, tmp_path / "out", checkpoint=tmp_path / "padded")
 
 
 def test_bad_shapes_name_their_field():
