@@ -11,6 +11,7 @@ from pipeline.config import Config
 from pipeline.data.readers.text_config import TextConfig
 from pipeline.evaluate.rows import fusion_rows
 from pipeline.modeling.adopt import AdoptConfig
+from pipeline.modeling.existing_model import tokenizer_folder
 from tasks.node import Node
 
 JUDGED = ("dev", "test")
@@ -51,7 +52,16 @@ class Graph:
     @property
     def texts(self) -> dict[str, Node]:
         """The collection and its tokens, by parameter."""
-        return {"collection": self["ingest"], "tokens": self["tokens"]}
+        return self.texts_of("tokens")
+
+    @property
+    def pair_texts(self) -> dict[str, Node]:
+        """The collection and its tokens, as cross-encoders read them."""
+        return self.texts_of("tokens-cross-encoder", "tokens-cross-initial", "tokens")
+
+    def texts_of(self, *names: str) -> dict[str, Node]:
+        """The collection and the first of these tokens that exist, by parameter."""
+        return {"collection": self["ingest"], "tokens": next(self[name] for name in names if name in self.nodes)}
 
     def tokens_of(self, corpus: str) -> Node:
         """The tokens that a section's field `corpus` names."""
@@ -66,6 +76,7 @@ def nodes(recipe: Recipe) -> list[Node]:
         model = add_existing_model(graph, recipe.model)
     else:
         add_start(graph)
+        add_cross_encoder_start(graph)
         add_sources_of_negatives(graph)
         pretrained = add_pretraining(graph)
         stage1 = add_stage1(graph, pretrained)
@@ -88,17 +99,29 @@ def add_collection(graph: Graph) -> None:
 
 def add_existing_model(graph: Graph, checkpoint: Path) -> Node:
     """An existing model that is searched and evaluated; nothing is trained."""
-    model = add_adopted(graph, "model", checkpoint)
+    model = add_adopted(graph, "model", checkpoint, graph["tokenizer"])
     graph.trained["model"] = graph.encoders["model"] = model
     graph.runs["model"] = add_retrieval(graph, model, "model", JUDGED)
     return model
 
 
-def add_adopted(graph: Graph, name: str, checkpoint: Path) -> Node:
+def add_adopted(graph: Graph, name: str, checkpoint: Path, tokenizer: Node) -> Node:
     """A bi-encoder from another program."""
     encoder = graph.recipe.encoder
     config = AdoptConfig(checkpoint=checkpoint, pooling=encoder.pooling, normalise=encoder.normalise)
-    return graph.add(name, "adopt", config, tokenizer=graph["tokenizer"])
+    return graph.add(name, "adopt", config, tokenizer=tokenizer)
+
+
+def add_own_tokens(graph: Graph, name: str, **source: str | Path | None) -> tuple[Node, Node]:
+    """The tokenizer of the model `name`, and the collection's tokens by it. `source`: fields of `tokenizer`.
+
+    If it is the recipe's tokenizer, its bytes are equal, and so the store has the tokens already.
+    """
+    recipe = graph.recipe
+    config = recipe.tokenizer.model_copy(update={"pretrained": None, "path": None, **source})
+    tokenizer = graph.add(f"tokenizer-{name}", "tokenizer", config, collection=graph["ingest"])
+    inputs = {"collection": graph["ingest"], "tokenizer": tokenizer}
+    return tokenizer, graph.add(f"tokens-{name}", "tokens", recipe.tokens, **inputs)
 
 
 def add_start(graph: Graph) -> None:
@@ -111,11 +134,27 @@ def add_start(graph: Graph) -> None:
     graph.add("initial", "initial", recipe.initial, "encoder", tokenizer=tokenizer, tokens=tokens)
 
 
+def add_cross_encoder_start(graph: Graph) -> None:
+    """The tokens of a cross-encoder from another model, and that model; before any training: they may be refused."""
+    recipe, other = graph.recipe, graph.recipe.cross_encoder_initial
+    if not recipe.scores_pairs:
+        return
+    if recipe.cross_encoder.checkpoint is not None:
+        add_own_tokens(graph, "cross-encoder", path=recipe.cross_encoder.checkpoint)
+    elif not other.is_own:
+        source = {"pretrained": other.pretrained, "revision": other.revision}
+        tokenizer, tokens = add_own_tokens(graph, "cross-initial", **source, path=other.checkpoint)
+        changes = {**source, "checkpoint": other.checkpoint, "new_mlm_head": False}
+        config = recipe.initial.model_copy(update=changes)
+        graph.add("cross-initial", "initial", config, tokenizer=tokenizer, tokens=tokens)
+
+
 def add_sources_of_negatives(graph: Graph) -> None:
     """Another model that mines, and a file of negatives; before any training, because they may be refused."""
     recipe = graph.recipe
     if recipe.rounds.miner is not None:
-        add_adopted(graph, "miner", recipe.rounds.miner)
+        tokenizer, _ = add_own_tokens(graph, "miner", path=tokenizer_folder(recipe.rounds.miner))
+        add_adopted(graph, "miner", recipe.rounds.miner, tokenizer)
     if recipe.negatives_file is not None:
         graph.add("negatives-file", "negatives_file", recipe.negatives_file, collection=graph["ingest"])
 
@@ -149,7 +188,7 @@ def add_stage1(graph: Graph, pretrained: Node) -> Node:
         mines = recipe.rounds.number > 0 and recipe.rounds.miner is None and reads_mined
         graph.runs["stage1"] = add_retrieval(graph, model, "stage1", ("train", *JUDGED) if mines else JUDGED)
     if miner := graph.get("miner"):
-        add_retrieval(graph, miner, "miner", ("train",))
+        add_retrieval(graph, miner, "miner", ("train",), "tokens-miner")
     return model
 
 
@@ -178,12 +217,12 @@ def add_negatives(graph: Graph, pretrained: Node, run: Node | None, number: int,
     teacher = add_cross_encoder(graph, pretrained, 1) if recipe.teaches else None
     soft_labels = pseudo_labels = None
     if recipe.stage2.loss == "soft_labels" or recipe.denoise is not None:
-        inputs = {**graph.texts, "cross_encoder": teacher, "bm25": graph["bm25"], "mined": mined}
+        inputs = {**graph.pair_texts, "cross_encoder": teacher, "bm25": graph["bm25"], "mined": mined}
         soft_labels = graph.add(f"soft-labels{suffix}", "soft_labels", recipe.soft_labels, **inputs)
     if recipe.denoise is not None:
         mined = graph.add(f"denoise{suffix}", "denoise", recipe.denoise, mined=mined, soft_labels=soft_labels)
     if recipe.pseudo_labels is not None:
-        inputs = {**graph.texts, "run": run, "cross_encoder": teacher}
+        inputs = {**graph.pair_texts, "run": run, "cross_encoder": teacher}
         pseudo_labels = graph.add(f"pseudo-labels{suffix}", "pseudo_labels", recipe.pseudo_labels, **inputs)
     if recipe.stage2.loss != "soft_labels":
         soft_labels = None  # denoise alone reads them
@@ -205,7 +244,9 @@ def add_cross_encoder(graph: Graph, pretrained: Node, number: int) -> Node:
     if name not in graph.nodes:
         section = graph.recipe.cross_encoder
         config = section.model_copy(update={"seed": section.seed + number - 1})
-        inputs = {**graph.texts, "start": pretrained, "bm25": graph["bm25"]}
+        # Of a finished one only the tokenizer is read besides its checkpoint.
+        start = graph.get("tokenizer-cross-encoder") or graph.get("cross-initial") or pretrained
+        inputs = {**graph.pair_texts, "start": start, "bm25": graph["bm25"]}
         mined = graph.get("negatives-file") or graph.get("mine")  # those of the first round
         graph.trained[name] = graph.add(name, "cross_encoder", config, "train_subset", **inputs, mined=mined)
     return graph[name]
@@ -218,12 +259,15 @@ def add_rerank(graph: Graph) -> None:
         return
     numbers = range(1, recipe.ensemble + 1)
     members = {f"cross_encoder_{n}": add_cross_encoder(graph, graph.encoders["pretrained"], n) for n in numbers}
-    inputs = {**graph.texts, "run": list(graph.runs.values())[-1]}
+    inputs = {**graph.pair_texts, "run": list(graph.runs.values())[-1]}
     graph.runs["rerank"] = graph.add("rerank", "rerank", recipe.rerank, **inputs, **members)
 
 
-def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str]) -> Node:
-    """Encodes the collection, indexes it and searches it for the questions of `splits`. Returns the search."""
+def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str], tokens: str = "tokens") -> Node:
+    """Encodes the collection, indexes it and searches it for the questions of `splits`. Returns the search.
+
+    `tokens`: the node with the tokens that the model reads.
+    """
     recipe = graph.recipe
     searched = [split for split in recipe.search.splits if split in splits]
     changes = {
@@ -233,8 +277,8 @@ def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str])
         "approximate": None if recipe.index.kind == "flat" else recipe.search.approximate,
     }
     config = recipe.search.model_copy(update=changes)
-    index = add_index(graph, model, suffix, graph["ingest"], graph["tokens"])
-    inputs = {**graph.texts, "checkpoint": model, "index": index}
+    index = add_index(graph, model, suffix, graph["ingest"], graph[tokens])
+    inputs = {**graph.texts_of(tokens), "checkpoint": model, "index": index}
     return graph.add(f"search-{suffix}", "search", config, "encoder", **inputs)
 
 

@@ -21,6 +21,8 @@ AT_START = ""
 """Used instead of a node's name for checks before anything is built."""
 PRETRAINED_FROM = ("tokens", "tokens-pretraining", "initial")
 """Nodes that a pre-training may read."""
+PAIRS_READ_BY = ("initial", "cross-initial", "tokens-cross-encoder")
+"""Nodes after which it is known what a cross-encoder reads."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,12 @@ STAGES: dict[str, Stage] = {
     ),
     "tokenizer": Stage(
         "pipeline.tokenization.tokenizer:tokenizer",
+        places={
+            "tokenizer-cross-encoder.path": "cross_encoder.checkpoint",
+            "tokenizer-cross-initial": "cross_encoder_initial",
+            "tokenizer-cross-initial.path": "cross_encoder_initial.checkpoint",
+            "tokenizer-miner.path": "rounds.miner",
+        },
         libraries=always("tokenizers"),
         missing=at("pipeline.tokenization.tokenizer:missing"),
     ),
@@ -122,7 +130,10 @@ STAGES: dict[str, Stage] = {
         missing=at("pipeline.bm25.bm25:missing"),
     ),
     "initial": Stage(
-        "pipeline.modeling.initial:initial", missing=at("pipeline.modeling.initial:missing"), pretrains=True
+        "pipeline.modeling.initial:initial",
+        places={"cross-initial": "cross_encoder_initial"},
+        missing=at("pipeline.modeling.initial:missing"),
+        pretrains=True,
     ),
     "ict": Stage(
         "pipeline.pretrain.inverse_cloze:ict",
@@ -176,7 +187,7 @@ STAGES: dict[str, Stage] = {
     "encode": Stage(
         "pipeline.dense.encode:encode",
         checks={
-            "tokens": at("pipeline.dense.shape_checks:check_prefixes"),
+            **dict.fromkeys(("tokens", "tokens-miner"), at("pipeline.dense.shape_checks:check_prefixes")),
             "initial": at("pipeline.dense.shape_checks:check_lengths"),
         },
         gpu=True,
@@ -214,7 +225,7 @@ STAGES: dict[str, Stage] = {
         missing=at("pipeline.cross_encoder.cross_encoder:missing"),
         checks={
             "ingest": at("pipeline.cross_encoder.cross_encoder:check_collection"),
-            "initial": at("pipeline.cross_encoder.cross_encoder:check_model"),
+            **dict.fromkeys(PAIRS_READ_BY, at("pipeline.cross_encoder.cross_encoder:check_model")),
         },
         notices={**FILLED, **CUT, **SKIPPED},
         gpu=True,

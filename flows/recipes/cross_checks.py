@@ -42,7 +42,7 @@ def list_limits(recipe: Sections) -> list[Limit]:
     """A stage cannot read a list of passages deeper than another stage writes it."""
     limits = [("mine.depth", recipe.mine.depth, "search.train_depth", recipe.search.train_depth)]
     readers: dict[str, ExamplesConfig | SoftLabelsConfig] = {"stage1": recipe.stage1, "stage2": recipe.stage2}
-    if recipe.teaches or recipe.rerank is not None:
+    if recipe.scores_pairs:
         readers |= {"cross_encoder": recipe.cross_encoder}
     if recipe.stage2.loss == "soft_labels" or recipe.denoise is not None:
         readers |= {"soft_labels": recipe.soft_labels}
@@ -72,7 +72,7 @@ def length_limits(recipe: Sections) -> list[Limit]:
         "encode.passage_tokens": recipe.encode.passage_tokens,
         "encoder.question_tokens": recipe.encoder.question_tokens,
     }
-    if recipe.cross_encoder.checkpoint is None and (recipe.teaches or recipe.rerank is not None):
+    if recipe.cross_encoder.checkpoint is None and recipe.cross_encoder_initial.is_own and recipe.scores_pairs:
         own = recipe.cross_encoder
         special = pair_special_tokens(recipe.initial.architecture)
         fewer = 4 - special  # two texts alone have four special tokens
@@ -188,6 +188,8 @@ def check_cross_encoder(recipe: Sections) -> None:
         raise ValueError("pseudo_labels needs search.unjudged_train_questions: true")
     if recipe.ensemble > 1 and recipe.cross_encoder.checkpoint is not None:
         raise ValueError("ensemble: one cross_encoder.checkpoint is one model: set ensemble to 1")
+    if recipe.cross_encoder.checkpoint is not None and not recipe.cross_encoder_initial.is_own:
+        raise ValueError("cross_encoder_initial is unused with cross_encoder.checkpoint, which is not trained")
     thresholds = recipe.denoise is not None or recipe.pseudo_labels is not None
     if thresholds and recipe.cross_encoder.checkpoint is None and recipe.cross_encoder.loss != "pointwise":
         raise ValueError("cross_encoder.loss: denoise and pseudo_labels need thresholds, and so `pointwise`")

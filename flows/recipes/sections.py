@@ -1,9 +1,9 @@
 """The sections and fields of a recipe."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from artifacts.schema import Name
 from pipeline.bm25.bm25 import BM25Config
@@ -28,6 +28,7 @@ from pipeline.pretrain.cocondenser import CocondenserConfig
 from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.pretrain.inverse_cloze import IctConfig
 from pipeline.report.build import ReportConfig
+from pipeline.runtime import hub
 from pipeline.runtime.work import Machine
 from pipeline.tokenization.tokenizer import TokenizerConfig
 from pipeline.tokenization.tokens import TokensConfig
@@ -44,7 +45,29 @@ class Rounds(Config):
     """The start of each later round: the pre-trained model, or the model of the last round (ANCE's refresh)."""
     miner: Path | None
     """A fine-tuned checkpoint that mines the first round's negatives instead of stage 1 (Condenser, table 2: its
-    BERT row with mined negatives)."""
+    BERT row with mined negatives). It brings its own tokenizer."""
+
+
+class CrossEncoderInitial(Config):
+    """Another model that cross-encoders start from, from `pretrained` or `checkpoint`. It brings its own tokenizer."""
+
+    pretrained: str | None = Field(pattern=hub.HUB_NAME)
+    """Name of a Hugging Face model of a supported type (docs/encoders.md)."""
+    revision: str
+    """Branch, tag or commit of `pretrained`. Only a commit pins the content."""
+    checkpoint: Path | None
+    """A local folder with such a model and its tokenizer."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.pretrained is not None and self.checkpoint is not None:
+            raise ValueError("pretrained and checkpoint are both set: set one of them")
+        return self
+
+    @property
+    def is_own(self) -> bool:
+        """Whether cross-encoders start from the recipe's own pre-trained model."""
+        return self.pretrained is None and self.checkpoint is None
 
 
 class Sections(Config):
@@ -89,6 +112,8 @@ class Sections(Config):
     """Negatives from a file instead of the first round's mined ones."""
     cross_encoder: CrossEncoderConfig
     """Trained only if a section below, or soft labels in stage 2, need it."""
+    cross_encoder_initial: CrossEncoderInitial
+    """What cross-encoders start from: the recipe's own pre-trained model, or another model with its own tokenizer."""
     ensemble: int = Field(ge=1, le=9)
     """How many cross-encoders, trained with different seeds, rerank together."""
     soft_labels: SoftLabelsConfig
@@ -142,3 +167,8 @@ class Sections(Config):
     def teaches(self) -> bool:
         """Whether stage 2 needs a cross-encoder."""
         return self.stage2.loss == "soft_labels" or self.denoise is not None or self.pseudo_labels is not None
+
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether a stage needs a cross-encoder."""
+        return self.teaches or self.rerank is not None

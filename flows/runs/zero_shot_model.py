@@ -15,7 +15,8 @@ from pipeline.errors import InputError
 from pipeline.modeling.existing_model import ExistingModel, folders, read_whole_model
 from pipeline.modeling.model_config import LONGEST
 from pipeline.modeling.sentence_transformers_files import POOLING
-from pipeline.tokenization.tokenizer import joins_words, read_tokenizer
+from pipeline.tokenization.joining import joins_prefix, joins_words
+from pipeline.tokenization.tokenizer import kind, read_tokenizer
 
 DIGEST = re.compile("[0-9a-f]{6,64}")
 HUB_SNAPSHOT = re.compile("models--(?:.*--)?(?P<name>.+)")
@@ -148,7 +149,16 @@ def _section(path: Path, question: ExistingModel, passage: ExistingModel) -> dic
 
     With byte-level BPE the first word of a text has another token after a title than alone. Therefore a separator is
     between title and text.
+    Raises InputError for a prompt without a space at its end that changes the tokens of the text after it:
+    sentence-transformers joins the two, but here a prefix is tokenized alone.
     """
+    for side, prefix in ((question, question.question_prefix), (passage, passage.passage_prefix)):
+        tokenizer = read_tokenizer(side.folder)
+        if joins_words(tokenizer) and not joins_prefix(tokenizer, prefix):
+            raise InputError(
+                f"{path}: the prompt {prefix!r} ends without a space and changes the first token of a text with this "
+                f"{kind(tokenizer)}, which is not supported"
+            )
     return {
         **_vector(question),
         "tied": len(folders(path)) == 1,

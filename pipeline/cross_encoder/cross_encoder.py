@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class CrossEncoderConfig(ExamplesConfig):
     checkpoint: Path | None
     """A finished cross-encoder, used instead of training: a Hugging Face folder (docs/encoders.md) with one
-    label, such as cross-encoder/ms-marco-MiniLM-L6-v2. null: train."""
+    label and its tokenizer, such as cross-encoder/ms-marco-MiniLM-L6-v2. null: train."""
     loss: Literal["listwise", "pointwise"]
     """`listwise`: softmax over the positive and the negatives of a question (LCE: Gao, Dai and Callan 2021). It
     determines a question's scores only up to a constant. `pointwise`: a sigmoid for each pair (RocketQA, section 4.1),
@@ -86,8 +86,8 @@ def check_collection(node: Planned) -> Iterator[InputError]:
 
 def check_model(node: Planned) -> None:
     """Room for pairs of these lengths; an early check."""
-    start, tokens = first_model(node), node.input("tokens")
-    if start is not None:
+    start, tokens = node.config.checkpoint or first_model(node), node.input("tokens")
+    if start is not None and tokens.artifact is not None:
         check_cross_encoder(node.config, tokens.path, start, tokens.input("tokenizer").path)
 
 
@@ -103,9 +103,10 @@ def cross_encoder(
 ) -> Metrics:
     """Trains from checkpoint `start` and writes a checkpoint of one logit, with `pairs.json`: the lengths it reads.
 
-    Examples are as in fine-tuning. With `config.checkpoint`, that model passes through if its vocabulary is that of
-    `start`. The metrics count the negatives per epoch that were drawn from the full collection, the listed negatives
-    that were dropped (pipeline/data/barred.py), and the truncated questions and passages.
+    Examples are as in fine-tuning. `tokens`: by the tokenizer in `start`. With `config.checkpoint`, that model passes
+    through; of `start` only the tokenizer is read, which must have the model's vocabulary. The metrics count the
+    negatives per epoch that were drawn from the full collection, the listed negatives that were dropped
+    (pipeline/data/barred.py), and the truncated questions and passages.
     Raises InputError if the model does not fit the tokens or lengths, or if there is nothing to train on.
     """
     from pipeline.data.barred import Dropped

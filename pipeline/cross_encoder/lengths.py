@@ -73,7 +73,7 @@ def check_cross_encoder(cross_encoder: Path, tokens: Path) -> Lengths:
 def count_cut(tokens: "Tokens", query_N: np.ndarray, passage_N: np.ndarray, lengths: Lengths) -> dict[str, int]:
     """Counts the questions and passages that are longer than the cross-encoder reads; each counts once.
 
-    Ignores the space of byte-level BPE between title and text.
+    Ignores that byte-level BPE has other tokens for a text's first word after a title.
     """
     queries, passages = np.unique(query_N), np.unique(passage_N)
     kept_N = np.minimum(tokens.titles.lengths[passages], min(lengths.title_tokens, lengths.passage_tokens // 2))

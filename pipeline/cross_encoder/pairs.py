@@ -4,7 +4,7 @@ Shapes: N pairs, B pairs of a chunk, T tokens of a chunk, D dimensions.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,8 +35,8 @@ class PairForm:
     lengths: Lengths
     separators: int = 1
     """Between question and passage. RoBERTa has two."""
-    between: tuple[int, ...] = ()
-    """Ids between a title and its text."""
+    after_title: Callable[[np.ndarray], np.ndarray] = lambda ids: ids
+    """Gives the ids of a text after its title and a space."""
     has_types: bool = True
     """Whether the tokenizer gives the passage another token type."""
 
@@ -49,12 +49,12 @@ class PairRows(NamedTuple):
 
 def read_pair_form(folder: Path, lengths: Lengths, specials: Specials) -> PairForm:
     """Returns the form of the pairs that the tokenizer in `folder` builds from (question, title + " " + text)."""
-    from pipeline.tokenization.tokenizer import has_pair_types, joins_words, read_tokenizer, separators
+    from pipeline.tokenization.joining import AfterSpace, joins_words
+    from pipeline.tokenization.tokenizer import has_pair_types, read_tokenizer, separators
 
     tokenizer = read_tokenizer(folder)
-    # Byte-level BPE starts a text's first word without a space, so a space token is needed between the two.
-    between = () if joins_words(tokenizer) else tuple(tokenizer.encode(" ", add_special_tokens=False).ids)
-    return PairForm(specials, lengths, separators(tokenizer), between, has_pair_types(tokenizer))
+    form = PairForm(specials, lengths, separators(tokenizer), has_types=has_pair_types(tokenizer))
+    return form if joins_words(tokenizer) else replace(form, after_title=AfterSpace(tokenizer))
 
 
 def pair_row(question: np.ndarray, title: np.ndarray, text: np.ndarray, form: PairForm) -> tuple[np.ndarray, int]:
@@ -65,7 +65,7 @@ def pair_row(question: np.ndarray, title: np.ndarray, text: np.ndarray, form: Pa
     """
     lengths, cls, sep = form.lengths, form.specials.cls, form.specials.sep
     kept = title[: min(lengths.title_tokens, lengths.passage_tokens // 2)]
-    passage = np.concatenate((kept, form.between if len(kept) else (), text))[: lengths.passage_tokens]
+    passage = np.concatenate((kept, form.after_title(text) if len(kept) else text))[: lengths.passage_tokens]
     truncated = question[: lengths.question_tokens]
     row = np.concatenate(([cls], truncated, [sep] * form.separators, passage, [sep]))
     return row.astype(np.int64), len(truncated) + 1 + form.separators

@@ -69,6 +69,15 @@ def folders(checkpoint: Path) -> list[Path]:
     return [checkpoint] if is_tied(checkpoint) else [side(checkpoint, "query"), side(checkpoint, "passage")]
 
 
+def tokenizer_folder(checkpoint: Path) -> Path:
+    """Returns the folder of a checkpoint that holds its tokenizer, if it has one."""
+    folder = folders(checkpoint)[0]
+    try:
+        return dict(read_modules(folder)).get("Transformer", folder)
+    except InputError:  # reported where the model is read
+        return folder
+
+
 def read_model(folder: Path) -> ExistingModel:
     """Reads the description of one encoder. Raises InputError for another model type or an unsupported setting."""
     own = _json(folder / "config_sentence_transformers.json")

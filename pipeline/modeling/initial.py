@@ -92,18 +92,26 @@ class InitialConfig(Config):
 
 def missing(config: InitialConfig) -> list[str]:
     """Returns a line if the model's folder does not fit, or if the model must be downloaded and cannot be."""
-    if config.checkpoint is not None and config.checkpoint.exists():
-        try:
-            model_config(config.checkpoint)
-            if (config.checkpoint / "modules.json").is_file():
-                read_model(config.checkpoint)
-        except InputError as error:
-            return [f"initial.checkpoint: {error}"]
+    folders = {"checkpoint": config.checkpoint}
+    if config.pretrained is not None:
+        folders["pretrained"] = hub.cached(config.pretrained, config.revision, FILES)
+    for field, folder in folders.items():
+        if folder is not None and folder.exists():
+            try:
+                model_config(folder)
+                if (folder / "modules.json").is_file():
+                    read_model(folder)
+            except InputError as error:
+                return [f"initial.{field}: {error}"]
     return hub.missing(config.pretrained, config.revision, FILES, "initial.checkpoint")
 
 
-def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, tokens: Path, work: Work) -> Metrics:
+def initial(
+    config: InitialConfig, tokenizer: Path, tokens: Path, work: Work, encoder: EncoderConfig | None = None
+) -> Metrics:
     """Writes the checkpoint that pre-training starts from: a model for masked LM, without pooler.
+
+    `encoder`: how its vectors are computed; None: no stage uses vectors, as of a cross-encoder's start.
 
     An existing model keeps its Condenser head (`head.safetensors`) if it has one. Raises InputError if it is of another
     type, lacks a weight, or has another vocabulary than `tokenizer`. The metric `notice` reports where an embedding
@@ -111,7 +119,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
     """
     from pipeline.modeling import checkpoint
     from pipeline.modeling.checkpoint import head_objective, load_head, save_checkpoint
-    from pipeline.modeling.sentence_transformers_files import Vector
+    from pipeline.modeling.sentence_transformers_files import CLS, Vector
 
     head = own = None
     if config.pretrained is not None or config.checkpoint is not None:
@@ -121,7 +129,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         else:
             assert config.checkpoint is not None
             place, folder = f"initial.checkpoint {config.checkpoint}", config.checkpoint
-        own = _own_vector(place, folder, encoder)
+        own = _own_vector(place, folder, encoder) if encoder else None
         kept = checkpoint.has_mlm_head(folder)
         model = checkpoint.load_backbone_for_mlm(folder) if kept else checkpoint.load_encoder(folder)
         if not kept and config.new_mlm_head:
@@ -131,7 +139,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         objective = head_objective(folder)
     else:
         model, objective = _from_scratch(config, Tokens.open(tokens), work), "condenser"
-    vector = Vector(encoder.pooling, encoder.normalise, own.projection if own else None)
+    vector = Vector(encoder.pooling, encoder.normalise, own.projection if own else None) if encoder else CLS
     save_checkpoint(work.out, model, tokenizer, head, objective=objective, vector=vector)
     return {
         "parameters": model.num_parameters(),
@@ -140,7 +148,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         "hidden_size": model.config.hidden_size,
         "head": "kept" if head else "none",
         "mlm_head": "none" if model.get_output_embeddings() is None else "yes",
-        **noticed([slower(model_config(work.out)), *(_differing(own, encoder) if own else [])]),
+        **noticed([slower(model_config(work.out)), *(_differing(own, encoder) if own and encoder else [])]),
     }
 
 
@@ -240,15 +248,18 @@ def _differing(own: "Vector", encoder: EncoderConfig) -> list[str]:
 
 
 def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:
-    """Raises InputError unless the model in `folder` has the vocabulary of `tokenizer`. `place`: for the message."""
+    """Raises InputError unless the model in `folder` has the vocabulary of `tokenizer`. `place`: for the message.
+
+    A model may have more embeddings than its own tokenizer has entries: some are padded to a round number.
+    """
     fitting = read_tokenizer(tokenizer)
     expected, config = fitting.get_vocab(), model_config(folder)
     check_padding(place, config, special_tokens(fitting)[0].pad)
-    if vocab_size != len(expected):
+    own = read_tokenizer(folder).get_vocab() if has_tokenizer(folder) else None
+    if vocab_size < len(expected) or (vocab_size > len(expected) and own != expected):
         raise InputError(f"{place}: its vocabulary has {vocab_size} entries, the tokenizer's {len(expected)}")
-    if not has_tokenizer(folder):
+    if own is None:
         return
-    own = read_tokenizer(folder).get_vocab()
     differing = sorted((i, token) for token, i in expected.items() if own.get(token) != i)
     if differing:
         i, token = differing[0]

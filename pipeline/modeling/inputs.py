@@ -47,7 +47,8 @@ def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> F
     differently (byte-level BPE): the ids would not be those of the joined text. Raises it also if a question's prefix
     leaves no room for the question.
     """
-    from pipeline.tokenization.tokenizer import joins_words, kind, read_tokenizer
+    from pipeline.tokenization.joining import joins_words
+    from pipeline.tokenization.tokenizer import kind, read_tokenizer
 
     prefixes = {"question_prefix": encoder.question_prefix, "passage_prefix": encoder.passage_prefix}
     joined = [name for name, text in prefixes.items() if text]

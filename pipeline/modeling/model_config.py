@@ -21,9 +21,18 @@ LONGEST = 8192
 SIZES = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
 FURTHER_SIZES = (
     *("num_attention_heads", "intermediate_size", "embedding_size", "relative_attention_num_buckets"),
-    *("local_attention", "global_attn_every_n_layers"),
+    *("local_attention", "global_attn_every_n_layers", "type_vocab_size"),
 )
 """Sizes for which transformers has a default."""
+ACTIVATIONS = (
+    *("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_accurate", "gelu_10", "gelu_pytorch_tanh", "quick_gelu"),
+    *("relu", "relu2", "relu6", "leaky_relu", "silu", "swish", "mish", "tanh", "sigmoid", "linear"),
+)
+"""Values of `hidden_act`: transformers' names of functions without parameters."""
+PROBABILITIES = (
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "seq_classif_dropout", "qa_dropout"),
+    *("embedding_dropout",),
+)
 OWN_NAMES = {
     "distilbert": {
         "hidden_size": "dim",
@@ -56,8 +65,8 @@ MLM_HEADS = (
 def model_config(folder: Path) -> dict[str, Any]:
     """Reads config.json of a checkpoint, with BERT's names of fields.
 
-    Raises InputError if it is missing, not of an encoder, or has an impossible or unsupported field. A type that is not
-    in `TYPES` needs transformers, which takes seconds to import.
+    Raises InputError if it is missing, not of an encoder, of code in the folder, or has an impossible or unsupported
+    field. A type that is not in `TYPES` needs transformers, which takes seconds to import.
     """
     path = folder / "config.json"
     try:
@@ -69,6 +78,7 @@ def model_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: missing; a checkpoint is a Hugging Face model folder") from error
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not the configuration of a Hugging Face model") from error
+    check_own_code(path, config)
     if not is_packed(config):
         from pipeline.modeling.other_encoders import with_standard_names
 
@@ -78,6 +88,7 @@ def model_config(folder: Path) -> dict[str, Any]:
     if config.get("is_decoder"):
         raise InputError(f"{path}: is_decoder is set, but only encoders are supported")
     if is_packed(config):
+        _check_values(path, config)
         _check_positions(path, config)
     if not isinstance(config.get("architectures") or [], list):
         raise InputError(f"{path}: architectures must be a list: {config['architectures']!r}")
@@ -87,7 +98,8 @@ def model_config(folder: Path) -> dict[str, Any]:
 def _check_numbers(path: Path, config: Mapping[str, Any]) -> None:
     """Raises InputError if a size is missing or no positive integer, or if two of them do not fit."""
     kind = config["model_type"]
-    for name in (*SIZES, *(name for name in FURTHER_SIZES if name in config)):
+    further = [name for name in FURTHER_SIZES if name in config] if is_packed(config) else []
+    for name in (*SIZES, *further):
         own = own_name(kind, name)
         if name not in config:
             raise InputError(f"{path}: lacks {own}")
@@ -98,8 +110,11 @@ def _check_numbers(path: Path, config: Mapping[str, Any]) -> None:
         names = own_name(kind, "num_attention_heads"), own_name(kind, "hidden_size")
         raise InputError(f"{path}: {names[0]} ({heads}) must divide {names[1]} ({config['hidden_size']})")
     padding = config.get("pad_token_id")
-    limit = min(config["vocab_size"], config["max_position_embeddings"])
-    if kind in AFTER_PADDING and not (isinstance(padding, int) and 0 <= padding < limit):
+    limit = min(
+        config["vocab_size"], config["max_position_embeddings"] if kind in AFTER_PADDING else config["vocab_size"]
+    )
+    optional = padding is None and kind not in AFTER_PADDING
+    if not optional and not (isinstance(padding, int) and 0 <= padding < limit):
         raise InputError(f"{path}: pad_token_id must be an integer from 0 to {limit - 1}: {padding!r}")
 
 
@@ -129,6 +144,35 @@ def _check_positions(path: Path, config: Mapping[str, Any]) -> None:
         kind = of_kind.get("rope_type", "default")
         if kind != "default":
             raise InputError(f"{path}: rope_type {kind!r} is not supported: only 'default'")
+
+
+def _check_values(path: Path, config: Mapping[str, Any]) -> None:
+    """Raises InputError for a value that no model can be built with, before any work: transformers sees it later."""
+    kind = config["model_type"]
+    act = config.get("hidden_act", "gelu")
+    if act not in ACTIVATIONS:
+        raise InputError(
+            f"{path}: {own_name(kind, 'hidden_act')} {act!r} is not supported: only {', '.join(ACTIVATIONS)}"
+        )
+    for name in PROBABILITIES:
+        value = config.get(name)
+        if value is not None and not (_is_number(value) and 0 <= value < 1):
+            raise InputError(f"{path}: {own_name(kind, name)} must be a number from 0 to below 1: {value!r}")
+    for name in ("layer_norm_eps", "initializer_range"):
+        if name in config and not (_is_number(config[name]) and config[name] > 0):
+            raise InputError(f"{path}: {own_name(kind, name)} must be a positive number: {config[name]!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_own_code(path: Path, settings: Mapping[str, Any]) -> None:
+    """Raises InputError if `settings`, read from `path`, name code in the folder: it is never run, on any model."""
+    if settings.get("auto_map"):
+        raise InputError(
+            f"{path}: auto_map names code of the model's own, which is never run: without it, another model"
+        )
 
 
 def check_padding(place: str, config: Mapping[str, Any], padding: int) -> None:

@@ -163,11 +163,14 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
     if not path.is_file():
         return []
     try:
-        return [
-            (str(module["type"]).rpartition(".")[2], folder / module["path"]) for module in read_model_json(path, list)
-        ]
+        return [(_kind(str(module["type"])), folder / module["path"]) for module in read_model_json(path, list)]
     except (LookupError, TypeError) as error:
         raise InputError(f"{path}: not a list of modules with type and path") from error
+
+
+def _kind(name: str) -> str:
+    """Returns the class of sentence-transformers; the whole name of a class of other code, which is never run."""
+    return name.rpartition(".")[2] if name.startswith("sentence_transformers.") else name
 
 
 def check_kinds(folder: Path, kinds: Sequence[str]) -> None:

@@ -62,7 +62,9 @@ class TokenizerConfig(Config):
 
 
 def missing(config: TokenizerConfig) -> list[str]:
-    """Returns a line with a command for each file that the stage needs and cannot download; empty otherwise."""
+    """Returns a line for each file that the stage needs and that is missing, with a command for a download."""
+    if config.path is not None and config.path.is_dir() and not has_tokenizer(config.path):
+        return [f"tokenizer.path: {_no_tokenizer(config.path)}"]
     return hub.missing(config.pretrained, config.revision, FILES, "tokenizer.path")
 
 
@@ -104,8 +106,9 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     normaliser. Raises InputError.
     """
     path = folder / "tokenizer.json"
+    _check_own_code(folder / "tokenizer_config.json")
     if not has_tokenizer(folder):  # transformers would create one with only special tokens
-        raise InputError(f"{folder}: has no tokenizer: {', '.join(FILES)} are all missing")
+        raise InputError(_no_tokenizer(folder))
     try:
         loaded = Tokenizer.from_file(str(path)) if path.is_file() else _converted(folder)
     except Exception as error:  # tokenizers raises plain Exception, transformers any error
@@ -117,6 +120,20 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         wordpiece.split_long_words(loaded)
     special_tokens(loaded)
     return loaded
+
+
+def _check_own_code(path: Path) -> None:
+    """Raises InputError if the file names a tokenizer of code in the folder, which is never run."""
+    try:
+        settings = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    except ValueError:  # tokenizer.json alone says how texts are read
+        return
+    if isinstance(settings, dict) and settings.get("auto_map"):
+        raise InputError(f"{path}: auto_map names code of the tokenizer's own, which is never run")
+
+
+def _no_tokenizer(folder: Path) -> str:
+    return f"{folder}: has no tokenizer: {', '.join(FILES)} are all missing; copy those of the model that it began with"
 
 
 def has_tokenizer(folder: Path) -> bool:
@@ -154,17 +171,6 @@ def kind(tokenizer: Tokenizer) -> Kind:
     if model == "Unigram" and '"Metaspace"' in splitter:
         return "unigram"
     raise InputError(f"tokenizer: {model} is neither WordPiece nor byte-level BPE nor Unigram (SentencePiece)")
-
-
-def joins_words(tokenizer: Tokenizer) -> bool:
-    """Whether the ids of two texts in a row are those of the texts with a space between them.
-
-    Byte-level BPE, and some tokenizers of SentencePiece, treat the first word of a text differently.
-    """
-    if kind(tokenizer) == "byte-level bpe":
-        return False
-    one, two = (tokenizer.encode(text, add_special_tokens=False).ids for text in ("a", "a a"))
-    return one + one == two
 
 
 def separators(tokenizer: Tokenizer) -> int:

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,8 @@ from pipeline.config import Config
 from pipeline.data.collection import passage_batches, passage_count, read_queries
 from pipeline.data.words import UNSPACED_END, blank
 from pipeline.runtime.work import Metrics, Work
-from pipeline.tokenization.tokenizer import kind, read_tokenizer, special_tokens
+from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
+from pipeline.tokenization.word_starts import unspaced_tokens, word_start_table
 
 BATCH_ROWS = 512
 SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+["'“‘(\[]?[A-Z0-9])|(?=\n[^\S\n]*\n)|""" + UNSPACED_END)
@@ -40,7 +41,8 @@ def tokens(config: TokensConfig, collection: Path, tokenizer: Path, work: Work) 
     counts = _write_passages(config.max_tokens, collection, reader, work)
     with RaggedWriter(work.out / "queries", reader) as writer:
         for start in range(0, len(queries), BATCH_ROWS):
-            writer.write(encode(reader, queries[start : start + BATCH_ROWS]))
+            texts = queries[start : start + BATCH_ROWS]
+            writer.write(texts, reader.encode_batch(texts, add_special_tokens=False))
     (work.out / "specials.json").write_text(json.dumps(asdict(specials), indent=2) + "\n", "utf-8")
     return {**counts, "queries": len(queries), "query_tokens": writer.total}
 
@@ -69,20 +71,6 @@ def sentence_tokens(text: str, encoding: Encoding) -> Iterator[int]:
                 break
 
 
-def word_start_table(tokenizer: Tokenizer) -> np.ndarray:
-    """Returns [vocabulary] bool: whether the entry starts a word when it is not the first token of a text.
-
-    WordPiece continues a word with `##`; byte-level BPE starts one at a space, written Ġ (Ċ, ĉ, č: line feed, tab,
-    return), Unigram at a space, written ▁.
-    """
-    vocabulary = tokenizer.get_vocab()
-    texts = sorted(vocabulary, key=vocabulary.__getitem__)
-    if kind(tokenizer) == "wordpiece":
-        prefix = json.loads(tokenizer.to_str())["model"]["continuing_subword_prefix"]
-        return np.array([not text.startswith(prefix) for text in texts])
-    return np.array([text.startswith(("Ġ", "Ċ", "ĉ", "č", "▁")) for text in texts])
-
-
 class RaggedWriter:
     """Writes the files of one `token_files.Ragged`, text by text. A context manager."""
 
@@ -101,22 +89,25 @@ class RaggedWriter:
         """Number of tokens written."""
         return self.tokens.length
 
-    def write(self, ids: list[list[int]], sentence_starts: list[int] | None = None) -> None:
-        """Appends texts. `sentence_starts`: indices of tokens that start a sentence, 0 for the first of these texts."""
+    def write(self, texts: list[str], encodings: list[Encoding], max_tokens: int | None = None) -> list[list[int]]:
+        """Appends texts and returns their ids, at most `max_tokens` of each (None: all)."""
+        ids = [encoding.ids[:max_tokens] for encoding in encodings]
         lengths = np.fromiter(map(len, ids), np.int64, len(ids))
         ends = lengths.cumsum()
         flat = np.fromiter(chain.from_iterable(ids), self.dtype, int(lengths.sum()))
         firsts = (ends - lengths)[lengths > 0]
         words = self.table[flat]
         words[firsts] = True
+        words[_places(unspaced_tokens, texts, encodings, lengths)] = True
         if self.sentence_starts is not None:
             starts = np.zeros(len(flat), bool)
             starts[firsts] = True
-            starts[sentence_starts or []] = True
+            starts[_places(sentence_tokens, texts, encodings, lengths)] = True
             self.sentence_starts.write(starts)
         self.offsets.write(self.total + ends)
         self.tokens.write(flat)
         self.word_starts.write(words)
+        return ids
 
     def __enter__(self) -> "RaggedWriter":
         return self
@@ -136,11 +127,11 @@ def _write_passages(max_tokens: int | None, collection: Path, tokenizer: Tokeniz
         RaggedWriter(work.out / "titles", tokenizer) as titles,
     ):
         for batch in passage_batches(collection, ["doc_id", "title", "text"], BATCH_ROWS):
-            ids, starts, cut_here = _with_sentences(tokenizer, batch["text"], max_tokens)
-            passages.write(ids, starts)
-            cut += cut_here
+            encodings = tokenizer.encode_batch(batch["text"], add_special_tokens=False)
+            ids = passages.write(batch["text"], encodings, max_tokens)
+            cut += sum(len(kept) < len(encoding.ids) for kept, encoding in zip(ids, encodings, strict=True))
             empty += sum(not found and not blank(text) for text, found in zip(batch["text"], ids, strict=True))
-            titles.write(encode(tokenizer, batch["title"]))
+            titles.write(batch["title"], tokenizer.encode_batch(batch["title"], add_special_tokens=False))
             before = [document, *batch["doc_id"]]
             firsts = [row for row, doc_id in enumerate(batch["doc_id"], start=done) if doc_id != before[row - done]]
             doc_offsets.write(np.array(firsts))
@@ -160,19 +151,20 @@ def _write_passages(max_tokens: int | None, collection: Path, tokenizer: Tokeniz
     }
 
 
-def _with_sentences(
-    tokenizer: Tokenizer, texts: list[str], max_tokens: int | None
-) -> tuple[list[list[int]], list[int], int]:
-    """Returns the ids of each text, the starts of sentences in their concatenation, and the number of cut texts."""
-    ids: list[list[int]] = []
-    starts: list[int] = []
-    total = cut = 0
-    for text, encoding in zip(texts, tokenizer.encode_batch(texts, add_special_tokens=False), strict=True):
-        ids.append(encoding.ids[:max_tokens])
-        starts += [total + token for token in sentence_tokens(text, encoding) if token < len(ids[-1])]
-        total += len(ids[-1])
-        cut += len(ids[-1]) < len(encoding.ids)
-    return ids, starts, cut
+def _places(
+    tokens_of: Callable[[str, Encoding], Iterable[int]],
+    texts: list[str],
+    encodings: list[Encoding],
+    lengths: np.ndarray,
+) -> list[int]:
+    """Returns the places of `tokens_of` each text in the texts' kept tokens one after another, of these `lengths`."""
+    begins = (lengths.cumsum() - lengths).tolist()
+    return [
+        begin + token
+        for text, encoding, begin, length in zip(texts, encodings, begins, lengths.tolist(), strict=True)
+        for token in tokens_of(text, encoding)
+        if token < length
+    ]
 
 
 class Flat:

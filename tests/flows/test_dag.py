@@ -129,6 +129,45 @@ def test_a_cross_encoder_is_trained_where_it_is_needed() -> None:
     assert inputs("rerank", RERANK)["run"] == "search-stage2"
 
 
+@pytest.mark.parametrize(
+    ("setting", "tokens", "start"),
+    [
+        ("ensemble=2", "tokens", "cocondenser"),
+        ("cross_encoder_initial.checkpoint=given", "tokens-cross-initial", "cross-initial"),
+        ("cross_encoder_initial.pretrained=some/model", "tokens-cross-initial", "cross-initial"),
+        ("cross_encoder.checkpoint=given", "tokens-cross-encoder", "tokenizer-cross-encoder"),
+    ],
+)
+def test_a_cross_encoder_reads_texts_with_its_own_tokenizer(setting: str, tokens: str, start: str) -> None:
+    dag = {n.name: n for n in nodes(resolve("tiny", [*LABELLED, "ensemble=1", setting]))}
+    check([*dag.values()])
+    for name in ("cross-encoder", "soft-labels", "pseudo-labels", "rerank"):
+        assert dag[name].inputs["tokens"] is dag[tokens]
+    assert dag["cross-encoder"].inputs["start"] is dag[start]
+    own = {name for name, n in dag.items() if name.endswith(("-cross-encoder", "-cross-initial"))}
+    assert own == (set() if tokens == "tokens" else {tokens, tokens.replace("tokens", "tokenizer")})
+    others = [n for name, n in dag.items() if n.stage in ("condenser", "finetune", "encode", "search")]
+    assert not [n.name for n in others if n.inputs.get("tokens", dag["tokens"]) is not dag["tokens"]]
+    if own:
+        assert [*dag].index(tokens) < [*dag].index("condenser"), "its mistakes must end the run before pre-training"
+
+
+def test_another_start_of_cross_encoders_is_read_where_one_is_trained() -> None:
+    other = "cross_encoder_initial.checkpoint=given"
+    assert names(nodes(resolve("tiny", [other]))) == names(nodes(resolve("tiny")))
+    with pytest.raises(InputError, match="cross_encoder_initial is unused"):
+        resolve("tiny", [other, "cross_encoder.checkpoint=given"])
+    with pytest.raises(InputError, match="cross_encoder_initial: pretrained and checkpoint are both set"):
+        resolve("tiny", [other, "cross_encoder_initial.pretrained=some/model"])
+
+
+def test_a_miner_reads_texts_with_its_own_tokenizer() -> None:
+    mined = inputs("search-miner", "rounds.miner=given")
+    assert mined["tokens"] == inputs("encode-miner", "rounds.miner=given")["tokens"] == "tokens-miner"
+    assert inputs("miner", "rounds.miner=given")["tokenizer"] == "tokenizer-miner"
+    assert inputs("search-stage1", "rounds.miner=given")["tokens"] == "tokens"
+
+
 def test_without_pre_training_training_starts_from_the_initial_model() -> None:
     plain = ["condenser.budget=null", "cocondenser.budget=null"]
     assert inputs("stage1", *plain)["start"] == inputs("encode-pretrained", *plain)["checkpoint"] == "initial"

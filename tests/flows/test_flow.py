@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import small
 import torch
-from crossed import make_roberta, wordpiece
+from crossed import make_cross_encoder, make_roberta, wordpiece
 from searched import write_collection
 
 from artifacts.records import Ref
@@ -311,23 +311,26 @@ def test_an_existing_models_vectors_that_cannot_be_cut_into_bytes_are_reported_b
         check(tmp_path / "untied", 2)
 
 
-def test_a_cross_encoder_of_another_vocabulary_is_reported_before_condenser(
+def test_a_cross_encoder_with_its_own_tokenizer_is_checked_before_condenser(
     run_served, tiny_copy: Path, tmp_path: Path
 ) -> None:
-    from transformers import BertConfig, BertForSequenceClassification
-
-    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
-    BertForSequenceClassification(BertConfig(vocab_size=999, num_labels=1, **shape)).save_pretrained(tmp_path / "other")
-    settings = (f"cross_encoder.checkpoint={tmp_path / 'other'}", "rerank={depth: 9, splits: [dev]}")
-    result = run_served("run", "tiny", *(word for setting in settings for word in ("--set", setting)), store=tiny_copy)
+    """It is of RoBERTa with byte-level BPE: other special tokens, and other ids than the recipe's."""
+    start = make_roberta(tmp_path / "roberta", ["some text of a few words"])
+    make_cross_encoder(start, tmp_path / "ready")
+    settings = (f"cross_encoder.checkpoint={tmp_path / 'ready'}", "rerank={depth: 9, splits: [dev]}")
+    options = [word for setting in settings for word in ("--set", setting)]
+    result = run_served("run", "tiny", *options, "--set", "cross_encoder.passage_tokens=127", store=tiny_copy)
     assert result.returncode == 2
-    assert "other has 999 tokens, but the tokenizer has 1000" in result.stderr.splitlines()[-1]
+    last = result.stderr.splitlines()[-1]
+    assert "cross_encoder: pairs of " in last
+    assert last.endswith("ready has 128 positions")
+    assert "tokens-cross-encoder" in result.stderr
     assert "condenser " not in result.stderr + result.stdout
 
 
 def test_a_missing_source_of_negatives_is_one_line_with_the_users_setting() -> None:
     def missing_lines(setting: str) -> list[str]:
-        return [line for node in nodes(resolve("tiny", [setting])) for line in missing(node)]
+        return [*{line: None for node in nodes(resolve("tiny", [setting])) for line in missing(node)}]
 
     assert missing_lines("rounds.miner=gone") == [f"rounds.miner: {Path.cwd() / 'gone'}: no such file or folder"]
     assert missing_lines("negatives_file={file: gone.tsv, number: null, seed: 0, page_questions: 0}") == [

@@ -46,7 +46,7 @@ def make_cross_encoder(start: Path, folder: Path, seed: int = 0, config: CrossEn
     return folder
 
 
-def make_roberta(folder: Path, texts: list[str]) -> Path:
+def make_roberta(folder: Path, texts: list[str], positions: int = 128) -> Path:
     """A small RoBERTa checkpoint with a byte-level BPE tokenizer of its own."""
     bpe = Tokenizer(models.BPE(unk_token="<unk>"))
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -71,7 +71,7 @@ def make_roberta(folder: Path, texts: list[str]) -> Path:
         num_hidden_layers=3,
         num_attention_heads=3,
         intermediate_size=40,
-        max_position_embeddings=130,
+        max_position_embeddings=positions + 2,
         pad_token_id=1,
         type_vocab_size=1,
         initializer_range=0.3,

@@ -187,9 +187,12 @@ def _checkpoint(folder: Path, tokenizer_folder: Path, kind: Kind) -> Path:
 
     for seed, side in enumerate([""] if kind.tied else ["query", "passage"]):
         made = model(seed)
-        weight_ED = torch.randn(kind.projection, made.config.hidden_size) if kind.projection else None
+        dense = None
+        if kind.projection:
+            weight_ED = torch.randn(kind.projection, made.config.hidden_size)
+            dense = Dense(weight_ED, torch.randn(kind.projection), "Tanh")
         prefixes = kind.encoder.question_prefix, kind.encoder.passage_prefix
-        vector = Vector(kind.pooling, kind.normalise, None if weight_ED is None else Dense(weight_ED), *prefixes)
+        vector = Vector(kind.pooling, kind.normalise, dense, *prefixes)
         save_checkpoint(folder / side, made, tokenizer_folder, vector=vector)
     return folder
 

@@ -1,5 +1,6 @@
 """The steps of a plan, with stages that write one line each."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from flows.graph.plan import plan
 from flows.graph.selection import up_to, upstream
 from flows.recipes.recipe import resolve
 from pipeline.errors import InputError
+from pipeline.runtime import hub
 from pipeline.runtime.work import Machine
 from tasks.keys import key_of
 from tasks.node import Node
@@ -205,10 +207,28 @@ def test_a_path_that_holds_the_sections_name_is_shown_unchanged(tmp_path: Path, 
     assert message == f"pretraining.folder: {tmp_path / folder} is not a folder"
 
 
-def test_an_absent_cross_encoder_is_reported_with_its_field() -> None:
-    dag = nodes(resolve("tiny", ["cross_encoder.checkpoint=gone", "rerank={depth: 9, splits: [dev]}"]))
-    (message,) = [line for node in dag for line in preflight.missing(node)]
-    assert message == f"cross_encoder.checkpoint: {Path.cwd() / 'gone'}: no such file or folder"
+@pytest.mark.parametrize("field", ["cross_encoder.checkpoint", "cross_encoder_initial.checkpoint", "rounds.miner"])
+def test_an_absent_model_of_other_texts_is_reported_with_its_field(field: str, tmp_path: Path, store: Store) -> None:
+    def refused(folder: str) -> str:
+        dag = nodes(resolve("tiny", [f"{field}={folder}", "rerank={depth: 9, splits: [dev]}"]))
+        with pytest.raises(InputError) as error:
+            preflight.check(store, dag, dag)
+        return str(error.value)
+
+    assert refused("gone") == f"{field}: {Path.cwd() / 'gone'}: no such file or folder"
+    assert refused(str(tmp_path)).startswith(f"{field}: {tmp_path}: has no tokenizer: tokenizer.json, ")
+
+
+def test_another_start_of_cross_encoders_that_is_not_here_is_named(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "reachable", lambda seconds: False)
+    dag = nodes(resolve("tiny", ["cross_encoder_initial.pretrained=a/b", "rerank={depth: 9, splits: [dev]}"]))
+    line = (
+        "model a/b is not on this machine: `hf download a/b`, or set cross_encoder_initial.checkpoint to a local folder"
+    )
+    with pytest.raises(InputError, match=re.escape(line)):
+        preflight.check(store, dag, dag)
 
 
 def test_an_absent_first_stage_of_the_whole_texts_is_reported_with_its_field() -> None:

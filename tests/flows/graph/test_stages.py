@@ -77,6 +77,7 @@ SECTION = "\nletters:\n  letter: e\n  least: 1\n"
 
 def test_what_an_entry_names_is_there() -> None:
     known = {"ingest-pretraining", *(node.name for node in nodes(resolve("tiny"))), "tokens-pretraining", AT_START}
+    known |= {"tokens-miner", "tokens-cross-encoder", "cross-initial"}
     for name, stage in STAGES.items():
         assert callable(stage.function), name
         assert {*stage.checks} <= known
@@ -91,6 +92,10 @@ def test_the_recipe_names_of_fields() -> None:
     assert [finetune.section_of(name) for name in ("stage1", "stage2-2 (BERT, seed 1)")] == ["stage1", "stage2"]
     assert [ingest.section_of(name) for name in ("ingest-whole", "ingest-pretraining")] == ["ingest", "pretraining"]
     assert STAGES["cross_encoder"].field_of("cross-encoder-2", "checkpoint") == "cross_encoder.checkpoint"
+    assert STAGES["initial"].field_of("cross-initial", "checkpoint") == "cross_encoder_initial.checkpoint"
+    of_tokenizers = {"cross-encoder": "cross_encoder.checkpoint", "miner": "rounds.miner"}
+    of_tokenizers |= {"cross-initial": "cross_encoder_initial.checkpoint"}
+    assert {name: STAGES["tokenizer"].field_of(f"tokenizer-{name}", "path") for name in of_tokenizers} == of_tokenizers
 
 
 def test_problems_of_all_nodes_are_one_message_up_to_an_error_that_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:

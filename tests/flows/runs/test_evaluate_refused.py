@@ -72,6 +72,20 @@ def cased(folder: Path) -> Path:
     return folder
 
 
+def own_module(folder: Path) -> Path:
+    path = sentence(folder) / "modules.json"
+    modules = json.loads(path.read_text())
+    modules[0]["type"] = "custom_st.Transformer"
+    write_json(path, modules)
+    return folder
+
+
+def own_tokenizer(folder: Path) -> Path:
+    path = plain(folder) / "tokenizer_config.json"
+    write_json(path, {**json.loads(path.read_text()), "auto_map": {"AutoTokenizer": ["own.Own", None]}})
+    return folder
+
+
 @pytest.mark.parametrize(
     ("make", "line"),
     [
@@ -115,6 +129,18 @@ def cased(folder: Path) -> Path:
         (config_of(is_decoder=True), "config.json: is_decoder is set, but only encoders are supported"),
         (config_of(num_attention_heads=7), "config.json: num_attention_heads (7) must divide hidden_size"),
         (config_of(intermediate_size=0), "config.json: intermediate_size must be a positive integer: 0"),
+        (config_of(hidden_act="softplus"), "config.json: hidden_act 'softplus' is not supported: only gelu, "),
+        (config_of(model_type="distilbert", activation=7), "config.json: activation 7 is not supported: only gelu, "),
+        (config_of(hidden_dropout_prob="x"), "hidden_dropout_prob must be a number from 0 to below 1: 'x'"),
+        (config_of(layer_norm_eps=None), "layer_norm_eps must be a positive number: None"),
+        (config_of(type_vocab_size=0), "type_vocab_size must be a positive integer: 0"),
+        (config_of(pad_token_id=10**6), "pad_token_id must be an integer from 0 to "),
+        (
+            config_of(auto_map={"AutoModel": "modeling.Own"}),
+            "config.json: auto_map names code of the model's own, which is never run",
+        ),
+        (own_module, "modules.json: a module custom_st.Transformer is not supported"),
+        (own_tokenizer, "tokenizer_config.json: auto_map names code of the tokenizer's own, which is never run"),
         (config_of(architectures=5), "config.json: architectures must be a list: 5"),
         (lambda f: sentence(f, truncate_dim=4), "config_sentence_transformers.json: truncate_dim is not supported"),
         (lambda f: sentence(f, texts={"transformer_task": "fill-mask"}), "transformer_task 'fill-mask' is not"),

@@ -1,11 +1,13 @@
 """Models that `cocondenser evaluate-model` finds: folders, caches and nodes of the store's runs."""
 
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from ready import plain
+from ready import plain, sentence
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from artifacts.errors import StoreError
 from artifacts.objects import seal
@@ -89,6 +91,34 @@ def test_a_model_of_the_store_uses_the_settings_of_its_run(store: Store, tmp_pat
         key_of(store, model.stage, model.config, {}, model.shared)
     shutil.rmtree(new["stage2"].path)
     assert zero_shot_recipe(store, "stage2", str(collection))[0].model == old["stage2"].path
+
+
+def unigram(folder: Path) -> None:
+    """A tokenizer as XLM-RoBERTa has it."""
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "▁", "▁query", "▁a", *"querya:1A(.é"]
+    tokenizer = Tokenizer(models.Unigram([(name, -float(n)) for n, name in enumerate(names)], unk_id=3))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+@pytest.mark.parametrize("own", [unigram, lambda folder: None])
+def test_a_prompt_that_runs_into_the_text_is_refused(store: Store, tmp_path: Path, own: Callable[[Path], None]) -> None:
+    def found(prompt: str) -> str:
+        folder = sentence(tmp_path / prompt, prompts={"query": prompt})
+        own(folder)
+        return str(find_model(store, str(folder)).encoder["question_prefix"])
+
+    assert found("query: ") == "query: "
+    with pytest.raises(
+        InputError, match="the prompt 'query' ends without a space and changes the first token of a text"
+    ):
+        found("query")
+    if own is unigram:
+        with pytest.raises(InputError, match=r"the prompt 'query:' ends without a space .* this unigram"):
+            found("query:")
+    else:
+        assert found("query:") == "query:"  # WordPiece splits after a sign
 
 
 def test_names_are_safe_in_files(store: Store, tmp_path: Path, collection: Path) -> None:

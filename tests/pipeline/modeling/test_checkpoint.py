@@ -31,7 +31,7 @@ from pipeline.modeling.checkpoint import (
     longest_input,
     save_checkpoint,
 )
-from pipeline.modeling.sentence_transformers_files import Dense, Vector, read_vector
+from pipeline.modeling.sentence_transformers_files import ACTIVATIONS, Dense, Vector, read_vector
 from pipeline.tokenization import wordpiece
 
 WORDS = ["what", "a", "word", "##s", "is", "here", "."]
@@ -114,15 +114,19 @@ def test_sentence_transformers_gives_our_vectors(tmp_path, tokenizer, config, po
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize(("normalise", "projection"), [(True, 0), (False, 6), (True, 6)])
+@pytest.mark.parametrize(
+    ("normalise", "projection", "activation"),
+    [(True, 0, "Identity"), (False, 6, "Identity"), (True, 6, "Identity"), *((False, 6, name) for name in ACTIVATIONS)],
+)
 def test_projection_norm_and_prefix_equal_those_of_sentence_transformers(
-    tmp_path, tokenizer, pooling, normalise, projection
+    tmp_path, tokenizer, pooling, normalise, projection, activation
 ):
     from sentence_transformers import SentenceTransformer
 
     torch.manual_seed(3)
-    weight = torch.randn(projection, BERT.hidden_size) if projection else None
-    vector = Vector(pooling, normalise, None if weight is None else Dense(weight), question_prefix="what ")
+    bias = None if normalise else torch.randn(projection)
+    dense = Dense(torch.randn(projection, BERT.hidden_size), bias, activation) if projection else None
+    vector = Vector(pooling, normalise, dense, question_prefix="what ")
     save_checkpoint(tmp_path / "out", masked_lm(), tokenizer, vector=vector)
     assert read_vector(tmp_path / "out").question_prefix == "what "
     encoder = load_encoders(tmp_path / "out")[0]

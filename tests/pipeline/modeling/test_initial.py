@@ -1,5 +1,6 @@
 """The model before pre-training: from scratch it is a function of its seed, otherwise it is the configured model."""
 
+import json
 from pathlib import Path
 from typing import get_args
 
@@ -10,14 +11,15 @@ from encoders import ENCODER
 from huggingface_hub import constants
 from machines import make_machine
 from pydantic import ValidationError
-from transformers import BertModel
+from transformers import BertConfig, BertForMaskedLM, BertModel
+from transformers.activations import ACT2FN
 
 from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.modeling import initial as stage
 from pipeline.modeling.checkpoint import load_backbone_for_mlm, load_encoder, load_head, longest_input, save_checkpoint
 from pipeline.modeling.initial import InitialConfig, initial, missing
-from pipeline.modeling.model_config import field
+from pipeline.modeling.model_config import ACTIVATIONS, field
 from pipeline.modeling.sentence_transformers_files import Vector
 from pipeline.runtime.work import Work, silent
 from pipeline.tokenization import wordpiece
@@ -74,7 +76,7 @@ def inputs(tmp_path_factory) -> tuple[Path, Path]:
 
 
 def run(inputs: tuple[Path, Path], out: Path, progress=silent, **fields):
-    metrics = initial(InitialConfig(**{**SCRATCH, **fields}), ENCODER, *inputs, work(out, progress))
+    metrics = initial(InitialConfig(**{**SCRATCH, **fields}), *inputs, work(out, progress), ENCODER)
     return load_backbone_for_mlm(out), metrics
 
 
@@ -172,6 +174,20 @@ def test_another_vocabulary_is_refused(inputs, tmp_path):
     assert model.config.vocab_size == n
 
 
+def test_a_model_may_have_more_embeddings_than_its_tokenizer_has_entries(inputs, tmp_path):
+    model, _ = run(inputs, tmp_path / "given")
+    entries = model.config.vocab_size
+    torch.manual_seed(0)
+    padded = BertForMaskedLM(BertConfig(**{**model.config.to_dict(), "vocab_size": entries + 3}))
+    save_checkpoint(tmp_path / "padded", padded, inputs[0])
+    taken, _ = run(inputs, tmp_path / "taken", checkpoint=tmp_path / "padded")
+    assert taken.config.vocab_size == entries + 3
+    assert all(torch.equal(taken.state_dict()[name], x) for name, x in padded.state_dict().items())
+    (tmp_path / "padded" / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match=rf"its vocabulary has {entries + 3} entries, the tokenizer's {entries}"):
+        run(inputs, tmp_path / "out", checkpoint=tmp_path / "padded")
+
+
 def test_bad_shapes_name_their_field():
     with pytest.raises(ValidationError, match=r"heads \(3\) must divide hidden_size \(16\)"):
         InitialConfig(**{**SCRATCH, "heads": 3})
@@ -199,13 +215,31 @@ def test_a_cached_model_needs_no_network(inputs, tmp_path, monkeypatch):
     assert all(torch.equal(model.state_dict()[name], x) for name, x in source.state_dict().items())
 
 
+def test_a_cached_model_that_cannot_be_built_is_refused_before_any_work(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    snapshot = tmp_path / "models--some--model" / "snapshots" / "abc"
+    snapshot.parent.mkdir(parents=True)
+    run(inputs, snapshot)
+    config = InitialConfig(**{**SCRATCH, "pretrained": "some/model", "revision": "abc"})
+    assert missing(config) == []
+    own = json.loads((snapshot / "config.json").read_text())
+    (snapshot / "config.json").write_text(json.dumps({**own, "hidden_act": "softplus"}))
+    (line,) = missing(config)
+    assert line.startswith("initial.pretrained: ")
+    assert "config.json: hidden_act 'softplus' is not supported" in line
+
+
+def test_known_activations_are_those_of_transformers():
+    assert ACT2FN.keys() >= {*ACTIVATIONS}
+
+
 def test_an_embedding_model_needs_no_mlm_head(inputs, tmp_path):
     """It is used unchanged, or gets a head of random weights."""
     run(inputs, tmp_path / "first")
     model = BertModel.from_pretrained(tmp_path / "first", add_pooling_layer=False)
     save_checkpoint(tmp_path / "bare", model, tmp_path / "first")
     config = InitialConfig(**{**SCRATCH, "checkpoint": tmp_path / "bare"})
-    assert initial(config, ENCODER, *inputs, work(tmp_path / "taken"))["mlm_head"] == "none"
+    assert initial(config, *inputs, work(tmp_path / "taken"), ENCODER)["mlm_head"] == "none"
     before, after = (load_encoder(tmp_path / name).state_dict() for name in ("first", "taken"))
     assert all(torch.equal(before[name], after[name]) for name in before)
     with pytest.raises(InputError, match="lacks weight cls"):
@@ -233,5 +267,5 @@ def test_a_notice_names_settings_that_differ_from_the_models_folder(inputs, tmp_
     vector = Vector("mean", normalise=True, question_prefix="query: " if "question_prefix" in fields else "")
     save_checkpoint(tmp_path / "ready", model, inputs[0], vector=vector)
     config = InitialConfig(**{**SCRATCH, "checkpoint": tmp_path / "ready"})
-    reported = initial(config, ENCODER.model_copy(update=fields), *inputs, work(tmp_path / "out")).get("notice")
+    reported = initial(config, *inputs, work(tmp_path / "out"), ENCODER.model_copy(update=fields)).get("notice")
     assert notice in reported if notice else reported is None

@@ -20,10 +20,10 @@ from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.runtime.work import Work
 from pipeline.tokenization import wordpiece
+from pipeline.tokenization.joining import joins_words
 from pipeline.tokenization.tokenizer import (
     TokenizerConfig,
     has_pair_types,
-    joins_words,
     kind,
     missing,
     read_tokenizer,
@@ -31,7 +31,7 @@ from pipeline.tokenization.tokenizer import (
     special_tokens,
     tokenizer,
 )
-from pipeline.tokenization.tokens import word_start_table
+from pipeline.tokenization.word_starts import word_start_table
 
 MACHINE = make_machine()
 DATA = Path(__file__).parents[4] / "shared" / "data"

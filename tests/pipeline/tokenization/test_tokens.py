@@ -15,7 +15,7 @@ from pipeline.runtime.work import Work
 from pipeline.tokenization import tokens as stage
 from pipeline.tokenization import wordpiece
 from pipeline.tokenization.token_files import Tokens
-from pipeline.tokenization.tokens import Flat, TokensConfig, encode, sentence_tokens, tokens, word_start_table
+from pipeline.tokenization.tokens import Flat, TokensConfig, encode, sentence_tokens, tokens
 from tasks.notices import with_notices
 from tasks.stages import STAGES
 
@@ -120,11 +120,6 @@ def test_word_and_sentence_starts(folders, tmp_path):
         assert all(flat[passages.span(i)][0] for i in range(7) if len(passages[i]))
 
 
-def test_all_tokens_except_continuations_start_a_word():
-    tokenizer = wordpiece.build_tokenizer([*wordpiece.SPECIALS, "a", "##a"], NORMAL)
-    assert word_start_table(tokenizer).tolist() == [True] * 6 + [False]
-
-
 def test_passages_are_cut_to_the_maximum_length(folders, tmp_path):
     cut, whole = run(folders, tmp_path / "cut", max_tokens=4), run(folders, tmp_path / "whole")
     for i in range(7):
@@ -168,24 +163,22 @@ def test_a_text_encoded_alone_has_the_ids_of_the_artifact(folders, tmp_path):
 
 def test_large_vocabulary_takes_four_bytes(tmp_path):
     vocabulary = [*wordpiece.SPECIALS, *(f"w{i}" for i in range(70_000))]
-    with stage.RaggedWriter(tmp_path / "x", wordpiece.build_tokenizer(vocabulary, NORMAL)) as writer:
-        writer.write([[70_004, 5], []])
+    reader = wordpiece.build_tokenizer(vocabulary, NORMAL)
+    with stage.RaggedWriter(tmp_path / "x", reader) as writer:
+        writer.write(["w69999 w0", ""], reader.encode_batch(["w69999 w0", ""], add_special_tokens=False))
     saved = np.load(tmp_path / "x" / "tokens.npy")
     assert saved.dtype == np.uint32
     assert saved.tolist() == [70_004, 5]
     assert np.load(tmp_path / "x" / "offsets.npy").tolist() == [0, 2, 2]
 
 
-def test_byte_level_bpe_words_start_at_a_space():
+def test_a_space_belongs_to_the_sentence_after_it_in_byte_level_bpe():
     vocabulary = {
         token: i for i, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a", "b", "Ġ", "Ġa", "Ċ"])
     }
     tokenizer = Tokenizer(models.BPE(vocabulary, [("Ġ", "a")], unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    starts = word_start_table(tokenizer)
-    assert [token for token, i in vocabulary.items() if starts[i]] == ["Ġ", "Ġa", "Ċ"]
     text = "ab. A ab"
-    assert tokenizer.encode("ab ab").tokens == ["a", "b", "Ġa", "b"]
     assert list(sentence_tokens(text, tokenizer.encode(text))) == [3]  # a, b, <unk>, then the space before A
 
 
