@@ -1,0 +1,131 @@
+"""The words of a text that match a question: those with a term of the question.
+
+Words are cut here, as Lucene's analysers cut them, and analysed one by one: a few calls to Java for a page of answers,
+where its analyser would need some for each word.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import regex
+
+from pipeline.bm25.languages import BIGRAMS, ENGLISH, LANGUAGES, language_of
+from pipeline.bm25.texts import IDENTIFIER
+
+IDEOGRAPHS, KANA_HANGUL = r"\p{Han}\p{Hiragana}", r"\p{Katakana}ー\p{Hangul}"
+LETTERS = rf"[^\W{IDEOGRAPHS}{KANA_HANGUL}]"
+WORD = (
+    rf"{LETTERS}(?:[\u200c\u200d]*{LETTERS}|(?<=\p{{L}}\p{{M}}*)[.:'’·](?=\p{{L}})|(?<=\p{{N}})[.,;'](?=\p{{N}}))*"
+)
+"""Letters, digits and underscores; also an apostrophe or a full stop between two letters, or a sign between digits."""
+IN_PAIRS = regex.compile(rf"(?P<run>[{IDEOGRAPHS}{KANA_HANGUL}]+)|{WORD}")
+SINGLE = regex.compile(rf"[{IDEOGRAPHS}]|[\p{{Katakana}}ー]+|\p{{Hangul}}+|{WORD}")
+# fmt: off
+COMMON = {
+    "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "does", "for", "from", "how", "i", "if", "in", "into",
+    "is", "it", "its", "my", "of", "on", "one", "or", "that", "the", "this", "to", "what", "when", "where", "which",
+    "who", "why", "with", "you",
+}
+# fmt: on
+"""Words of English questions that are not highlighted; the analyser leaves out fewer."""
+
+Analyse = Callable[[Sequence[str]], Sequence[Sequence[str]]]
+"""Words -> the terms of each; none for a stop word."""
+
+
+class Match(NamedTuple):
+    """Of a word `text[start:end]` with a term of the question."""
+
+    start: int
+    end: int
+    term: int
+    """The term's number in the question."""
+
+
+@dataclass(frozen=True)
+class Matcher:
+    """Finds the words of a question in texts whose words were analysed."""
+
+    job: Mapping[str, Any]
+    """The settings of bm25.json."""
+    term_of: Mapping[str, int]
+    """{word with a term of the question: the term's number}."""
+
+    def matches(self, text: str) -> list[Match]:
+        """Returns the matching words, in order. Pairs of characters overlap."""
+        if not self.term_of:
+            return []
+        spans = word_spans(text, self.job)
+        return [Match(a, b, self.term_of[word]) for a, b in spans if (word := text[a:b]) in self.term_of]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Returns (start, end) of what matches, in characters, in order; overlapping pairs are one span."""
+        merged: list[tuple[int, int]] = []
+        for start, end, _ in self.matches(text):
+            if merged and start < merged[-1][1]:
+                start = merged.pop()[0]
+            merged.append((start, end))
+        return merged
+
+
+def word_spans(text: str, job: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    """Yields (start, end) of each word that is indexed, in order."""
+    in_pairs = language_of(job) in BIGRAMS
+    for match in (IN_PAIRS if in_pairs else SINGLE).finditer(text):
+        start, end = match.span()
+        if in_pairs and match["run"]:
+            yield from ((at, min(at + 2, end)) for at in range(start, max(start + 1, end - 1)))
+        elif job["split_identifiers"]:
+            yield from _pieces(text, start, end)
+        else:
+            yield start, end
+
+
+def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    for cut in IDENTIFIER.finditer(text, start, end):
+        if cut.start() > start:
+            yield start, cut.start()
+        start = cut.end()
+    if end > start:
+        yield start, end
+
+
+def matchers(
+    analyse: Analyse, job: Mapping[str, Any], requests: Sequence[tuple[str, Sequence[str]]]
+) -> list[Matcher]:
+    """Returns a matcher for each (question, texts), for these texts and their parts. `analyse` is called once."""
+    asked = [_question_words(question, job) for question, _ in requests]
+    shown = [{text[a:b] for text in texts for a, b in word_spans(text, job)} for _, texts in requests]
+    words = sorted(set().union(*asked, *shown))
+    terms = dict(zip(words, analyse(words), strict=True))
+    found = []
+    for question, of_texts in zip(asked, shown, strict=True):
+        number = {term: n for n, term in enumerate(dict.fromkeys(t for word in question for t in terms[word]))}
+        hits = ((word, next((number[t] for t in terms[word] if t in number), None)) for word in of_texts)
+        found.append(Matcher(job, {word: n for word, n in hits if n is not None}))
+    return found
+
+
+def _question_words(question: str, job: Mapping[str, Any]) -> list[str]:
+    """Returns the words to highlight, each once: no common words, no single letters of ASCII."""
+    words = dict.fromkeys(question[a:b] for a, b in word_spans(question, job))
+    common = COMMON if language_of(job) == ENGLISH else ()
+    return [word for word in words if word.lower() not in common and (len(word) > 1 or not word.isascii())]
+
+
+def plain_analyser(job: Mapping[str, Any], stop_words: frozenset[str]) -> Analyse:
+    """Returns an analyser without Java: lower case, no stop words, and Snowball's stems if it knows the language.
+
+    Its stems are often those of Lucene's analyser, but not always.
+    """
+    import snowballstemmer
+
+    algorithm = LANGUAGES[language_of(job)].snowball if job["stemmer"] != "none" else None
+    stem = snowballstemmer.stemmer(algorithm).stemWord if algorithm else str
+
+    def analyse(words: Sequence[str]) -> list[list[str]]:
+        lowered = [word.lower() for word in words]
+        return [[] if word in stop_words else [stem(word)] for word in lowered]
+
+    return analyse
