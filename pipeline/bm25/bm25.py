@@ -82,6 +82,11 @@ class BM25Config(Config):
         return self
 
 
+def libraries(config: BM25Config) -> tuple[str, ...]:
+    """Returns the libraries whose versions change the artifact."""
+    return ("pyserini", "py3langid") if config.language == AUTO else ("pyserini",)
+
+
 def missing(config: BM25Config) -> list[str]:
     """Returns a line for each configured file whose beginning is invalid. Fast."""
     files = {

@@ -122,9 +122,9 @@ def plain_analyser(job: Mapping[str, Any], stop_words: frozenset[str]) -> Analys
     import snowballstemmer
 
     algorithm = LANGUAGES[language_of(job)].snowball if job["stemmer"] != "none" else None
-    stem = snowballstemmer.stemmer(algorithm).stemWord if algorithm else str
 
     def analyse(words: Sequence[str]) -> list[list[str]]:
+        stem = snowballstemmer.stemmer(algorithm).stemWord if algorithm else str  # one for each thread
         lowered = [word.lower() for word in words]
         return [[] if word in stop_words else [stem(word)] for word in lowered]
 
