@@ -55,7 +55,7 @@ def of_texts(texts: list[str]) -> Detected:
 
     words: Counter[str] = Counter()
     for text in (text[:CHARACTERS] for text in texts):
-        if not text.isspace() and text:
+        if any(map(str.isalpha, text)):
             code = py3langid.classify(text)[0]
             words[MEMBERS.get(code, code)] += count(text)
     del words[NO_LANGUAGE]

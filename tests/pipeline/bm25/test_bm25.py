@@ -193,9 +193,9 @@ def test_java_stays_in_its_own_process(collection, tmp_path):
     assert ("jnius" in sys.modules, has_java()) == before
 
 
+@pytest.mark.usefixtures("autoclass")
 def test_pyserini_reads_the_index(built):
     out, _ = built
-    java.start_java()
     from pyserini.search.lucene import LuceneSearcher
 
     assert [hit.docid for hit in LuceneSearcher(str(out / "index")).search("flying zebras")] == ["zebra"]
