@@ -51,7 +51,7 @@ def describe_answers(
     matchers = iter(session.highlighter(_shown_texts(questions, rankings, passages)))
     described = zip(passages, session.passages.metadata(rows), strict=True)
     all_answers: list[Answers] = []
-    for question, ranking in zip(questions, rankings, strict=True):
+    for ranking in rankings:
         if isinstance(ranking, Failure):
             all_answers.append(ranking)
             continue

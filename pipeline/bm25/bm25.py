@@ -105,11 +105,12 @@ def missing(config: BM25Config) -> list[str]:
 def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
     """Indexes the collection, searches all questions, and keeps the training questions' negatives.
 
-    Writes `index/` (not for a `run`), `bm25.json`, `run.parquet`, `run.trec` and `negatives.parquet`; `stop_words.txt`
-    for other languages than English, if the analyser has such words. Equal scores are in passage order, so that all files except the index depend only on the inputs. Training questions without a judged
-    passage are not searched: they are not trained on. Counted are: questions longer than 20,000 characters (cut;
-    weights: 4,000 terms), with control characters (replaced by spaces), without terms, and without hits; hits that are
-    barred (data/barred.py); and missing and unknown ids in the configured files.
+    Writes `index/` (not for a `run`), `bm25.json`, `run.parquet`, `run.trec` and `negatives.parquet`; for languages
+    other than English also `stop_words.txt`, if the analyser has such words. Equal scores are in passage order, so
+    that all files except the index depend only on the inputs. Training questions without a judged passage are not
+    searched: they are not trained on. Counted are: questions longer than 20,000 characters (cut; weights: 4,000
+    terms), with control characters (replaced by spaces), without terms, and without hits; hits that are barred
+    (data/barred.py); and missing and unknown ids in the configured files. `language` is what `auto` found.
     Raises InputError, with file and line, for a faulty file.
     """
     depths = {"train": config.negatives_depth, "dev": config.depth, "test": config.depth}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pipeline.bm25.languages import CODES
 from pipeline.data.collection import at_rows, passage_count, sample_rows
 from pipeline.data.words import count
+from pipeline.formatting import counted
 
 CHARACTERS = 1000
 """Characters that are read of a passage: enough for its language."""
@@ -32,14 +33,12 @@ class Detected(NamedTuple):
     def notice(self) -> str:
         """What was found, in one line."""
         first = [f"{code} {share:.0%}" for code, share in self.shares.items() if share >= SHOWN][:3]
-        shares = ", ".join(first) or "no words"
-        found = f"bm25.language: auto found {self.language or 'no analyser'}"
-        what = f"{found}, in a sample of {self.passages:,} passages by their words: {shares}"
+        of = f"{', '.join(first) or 'nothing'} in the words of {counted(self.passages, 'passages')}"
         if self.language:
-            return what
-        best = next(iter(self.shares.items()), ("", 0.0))
-        why = f"{best[0]} has no analyser" if best[1] >= SURE else "no language has half of the words"
-        return f"{what}; {why}: words are searched without stemming and stop words, or set the language"
+            return f"language found by auto: {self.language} ({of})"
+        best, share = next(iter(self.shares.items()), ("", 0.0))
+        why = f"{best} has no analyser" if share >= SURE else "none has half of the words"
+        return f"no language found by auto ({of}), {why}: neither stems nor stop words; set bm25.language"
 
 
 def detect(collection: Path) -> Detected:

@@ -142,7 +142,8 @@ def stop_words(analyser: Any) -> list[str]:
     """Returns the words that the analyser leaves out, sorted; empty if it has no list of them."""
     for method in ("getStopwordSet", "getDefaultStopSet"):
         if hasattr(analyser, method):
-            return sorted(as_list(getattr(analyser, method)()))
+            words = as_list(getattr(analyser, method)())
+            return sorted(word for word in words if word.split() == [word])  # Lucene's Sorani list holds its comments
     return []
 
 

@@ -15,9 +15,7 @@ from pipeline.bm25.texts import IDENTIFIER
 
 IDEOGRAPHS, KANA_HANGUL = r"\p{Han}\p{Hiragana}", r"\p{Katakana}ー\p{Hangul}"
 LETTERS = rf"[^\W{IDEOGRAPHS}{KANA_HANGUL}]"
-WORD = (
-    rf"{LETTERS}(?:[\u200c\u200d]*{LETTERS}|(?<=\p{{L}}\p{{M}}*)[.:'’·](?=\p{{L}})|(?<=\p{{N}})[.,;'](?=\p{{N}}))*"
-)
+WORD = rf"{LETTERS}(?:[\u200c\u200d]*{LETTERS}|(?<=\p{{L}}\p{{M}}*)[.:'’·](?=\p{{L}})|(?<=\p{{N}})[.,;'](?=\p{{N}}))*"
 """Letters, digits and underscores; also an apostrophe or a full stop between two letters, or a sign between digits."""
 IN_PAIRS = regex.compile(rf"(?P<run>[{IDEOGRAPHS}{KANA_HANGUL}]+)|{WORD}")
 SINGLE = regex.compile(rf"[{IDEOGRAPHS}]|[\p{{Katakana}}ー]+|\p{{Hangul}}+|{WORD}")
@@ -91,9 +89,7 @@ def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def matchers(
-    analyse: Analyse, job: Mapping[str, Any], requests: Sequence[tuple[str, Sequence[str]]]
-) -> list[Matcher]:
+def matchers(analyse: Analyse, job: Mapping[str, Any], requests: Sequence[tuple[str, Sequence[str]]]) -> list[Matcher]:
     """Returns a matcher for each (question, texts), for these texts and their parts. `analyse` is called once."""
     asked = [_question_words(question, job) for question, _ in requests]
     shown = [{text[a:b] for text in texts for a, b in word_spans(text, job)} for _, texts in requests]

@@ -103,7 +103,8 @@ def answer(autoclass: Any, job: Mapping[str, Any], say: Say) -> None:
     """Answers each line from stdin with one line until it ends; searches `job["threads"]` questions at a time.
 
     {"questions": [[text, k, filter or null], ...]} gives {"hits": [[numbers, scores], ...]}; {"numbers": [...]} gives
-    {"ids": [...]}; {"texts": [...]} gives {"terms": [[...], ...]}; {"keep": [ids]} creates a filter and gives {"filter": number}; {"drop": number} deletes it.
+    {"ids": [...]}; {"texts": [...]} gives {"terms": [[...], ...]}; {"keep": [ids]} creates a filter and gives
+    {"filter": number}; {"drop": number} deletes it.
     """
     lucene = numbered(autoclass, readable(autoclass, job))
     filters: dict[int | None, Any] = {None: None}

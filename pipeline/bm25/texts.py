@@ -25,7 +25,7 @@ def clean_question(text: str, job: Mapping[str, Any]) -> str:
 
 
 def prepared(text: str, job: Mapping[str, Any]) -> str:
-    """Returns the text as the analyser reads it: identifiers split, and lower case if the analyser does not see to it."""
+    """Returns the text for the analyser: identifiers split, and in lower case if the analyser keeps capital letters."""
     split = split_identifiers(text, job)
     return split.lower() if language_of(job) in CASED else split
 

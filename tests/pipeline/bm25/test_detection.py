@@ -18,9 +18,7 @@ TEXTS = {
 def test_one_language_is_found(language):
     detected = of_texts([TEXTS[language]] * 3)
     assert detected.language == language
-    assert detected.notice == (
-        f"bm25.language: auto found {language}, in a sample of 3 passages by their words: {language} 100%"
-    )
+    assert detected.notice == f"language found by auto: {language} ({language} 100% in the words of 3 passages)"
 
 
 def test_texts_count_by_their_words_and_texts_without_words_do_not():
@@ -33,11 +31,11 @@ def test_texts_count_by_their_words_and_texts_without_words_do_not():
     ("texts", "reason"),
     [
         ([TEXTS["vi"]], "vi has no analyser"),
-        ([TEXTS["en"], TEXTS["de"], TEXTS["no"]], "no language has half of the words"),
-        ([""], "no words; no language has half of the words"),
+        ([TEXTS["en"], TEXTS["de"], TEXTS["no"]], "none has half of the words"),
+        ([""], "(nothing in the words of 1 passage), none has half of the words"),
     ],
 )
 def test_an_unsure_result_gives_its_reason(texts, reason):
     detected = of_texts(texts)
     assert detected.language is None
-    assert f"{reason}: words are searched without stemming and stop words" in detected.notice
+    assert f"{reason}: neither stems nor stop words; set bm25.language" in detected.notice

@@ -154,7 +154,7 @@ def test_auto_finds_the_language_and_searches_and_highlights_by_it(tmp_path, tex
     collection, out = collection_of(tmp_path / "collection", texts, question), tmp_path / "out"
     metrics = build(collection, out, CONFIG.model_copy(update={"language": AUTO}))
     assert metrics["language"] == read_settings(out)["language"] == language
-    assert read_notices(metrics)[0].startswith(f"bm25.language: auto found {language}, in a sample of 3 passages")
+    assert read_notices(metrics)[0].startswith(f"language found by auto: {language} (")
     assert [row["passage_id"] for row in rows(out)] == ["p0"]
     assert ("und" if language == "de" else "the") in read_stop_words(out)
     with Searcher(out) as searcher:

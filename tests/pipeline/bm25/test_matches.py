@@ -44,7 +44,12 @@ def test_identifiers_are_split_if_the_index_splits_them():
 @pytest.mark.parametrize(
     ("language", "question", "text", "highlights"),
     [
-        ("en", "How to merge a résumé, sort", "Merged by merges, SORTING a résumé", ["Merged", "merges", "SORTING", "résumé"]),
+        (
+            "en",
+            "How to merge a résumé, sort",
+            "Merged by merges, SORTING a résumé",
+            ["Merged", "merges", "SORTING", "résumé"],
+        ),
         ("de", "alte Häuser", "Das alte Haus und ein Hausmeister", ["alte", "Haus"]),
         ("fr", "vieux chevaux", "un cheval vieux", ["cheval", "vieux"]),
         ("ru", "новые книги", "Она читала новую книгу", ["новую", "книгу"]),
