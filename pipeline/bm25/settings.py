@@ -31,5 +31,5 @@ def read_stop_words(artifact: Path) -> frozenset[str]:
 STOP_WORDS = "stop_words.txt"
 """Words that the analyser leaves out, one in a line."""
 SETTINGS = "bm25.json"
-"""Settings for a search in `index/`. `scores` is `bm25`, `weights`, or `run` if there is no index. `language` is missing
-for English."""
+"""Settings for a search in `index/`. `scores` is `bm25`, `weights`, or `run` if there is no index. `language` is not
+there for English."""

@@ -3,6 +3,7 @@
 import pytest
 
 from pipeline.bm25.highlights import highlighter
+from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.matches import matchers, plain_analyser, word_spans
 from pipeline.bm25.settings import write_settings, write_stop_words
 
@@ -93,3 +94,20 @@ def test_an_artifact_without_an_index_is_read_by_its_language(tmp_path):
     assert highlighter(None)([("merging", ["merged"])])[0].spans("merged") == [(0, 6)]
     (tmp_path / "bm25.json").write_text("{")  # whoever searches reports the damage
     assert highlighter(tmp_path)([("merging", ["merged"])])[0].spans("merged") == [(0, 6)]
+
+
+def test_words_are_marked_without_java_if_its_process_ends(tmp_path):
+    write_settings(tmp_path, {"scores": "bm25", "stemmer": "porter", "split_identifiers": False})
+
+    def ended(words):
+        raise JavaFailed("killed")
+
+    assert highlighter(tmp_path, ended)([("merging", ["merged"])])[0].spans("merged") == [(0, 6)]
+    assert highlighter(tmp_path, lambda words: [["same"]] * len(words))([("alpha", ["other"])])[0].spans("other") == [
+        (0, 5)
+    ]
+
+
+def test_terms_of_another_system_are_no_terms_of_the_passages(tmp_path):
+    write_settings(tmp_path, {"scores": "weights", "stemmer": "porter", "split_identifiers": False})
+    assert highlighter(tmp_path, lambda words: [["same"]] * len(words)).analyse is None
