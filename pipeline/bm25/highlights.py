@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.bm25.java_child import JavaFailed
-from pipeline.bm25.matches import Analyse, Matcher, matchers, plain_analyser
+from pipeline.bm25.matches import Analyse, Matcher, kept, matchers, plain_analyser
 from pipeline.bm25.searcher import Searcher
 from pipeline.bm25.settings import read_settings, read_stop_words
 from pipeline.errors import InputError
@@ -46,7 +46,7 @@ def highlighter(artifact: Path | None, terms: Callable[[Sequence[str]], list[lis
             job |= read_settings(artifact)
             stop_words = read_stop_words(artifact)
     own = terms if job["scores"] == "bm25" else None  # other systems' terms are not those of the passages' words
-    return Highlighter(job, plain_analyser(job, stop_words), own)
+    return Highlighter(job, kept(plain_analyser(job, stop_words)), kept(own) if own else None)
 
 
 @contextmanager

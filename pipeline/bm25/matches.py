@@ -15,10 +15,13 @@ from pipeline.bm25.texts import IDENTIFIER
 
 IDEOGRAPHS, KANA_HANGUL = r"\p{Han}\p{Hiragana}", r"\p{Katakana}ー\p{Hangul}"
 LETTERS = rf"[^\W{IDEOGRAPHS}{KANA_HANGUL}]"
-WORD = rf"{LETTERS}(?:[\u200c\u200d]*{LETTERS}|(?<=\p{{L}}\p{{M}}*)[.:'’·](?=\p{{L}})|(?<=\p{{N}})[.,;'](?=\p{{N}}))*"
+INSIDE = r"[\u200c\u200d]+|(?<=\p{L}\p{M}*)[.:'’·](?=\p{L})|(?<=\p{N})[.,;'](?=\p{N})"
+WORD = rf"{LETTERS}+(?:(?:{INSIDE}){LETTERS}+)*"
 """Letters, digits and underscores; also an apostrophe or a full stop between two letters, or a sign between digits."""
 IN_PAIRS = regex.compile(rf"(?P<run>[{IDEOGRAPHS}{KANA_HANGUL}]+)|{WORD}")
 SINGLE = regex.compile(rf"[{IDEOGRAPHS}]|[\p{{Katakana}}ー]+|\p{{Hangul}}+|{WORD}")
+KNOWN = 100_000
+"""Words whose terms are kept: 20 MB."""
 # fmt: off
 COMMON = {
     "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "does", "for", "from", "how", "i", "if", "in", "into",
@@ -28,6 +31,8 @@ COMMON = {
 # fmt: on
 """Words of English questions that are not highlighted; the analyser leaves out fewer."""
 
+Span = tuple[int, int]
+"""Start and end of a word in its text, in characters."""
 Analyse = Callable[[Sequence[str]], Sequence[Sequence[str]]]
 """Words -> the terms of each; none for a stop word."""
 
@@ -49,17 +54,19 @@ class Matcher:
     """The settings of bm25.json."""
     term_of: Mapping[str, int]
     """{word with a term of the question: the term's number}."""
+    spans_of: Mapping[str, Sequence[Span]]
+    """The words of texts that are already cut."""
 
     def matches(self, text: str) -> list[Match]:
         """Returns the matching words, in order. Pairs of characters overlap."""
         if not self.term_of:
             return []
-        spans = word_spans(text, self.job)
+        spans = self.spans_of.get(text) or word_spans(text, self.job)
         return [Match(a, b, self.term_of[word]) for a, b in spans if (word := text[a:b]) in self.term_of]
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
+    def spans(self, text: str) -> list[Span]:
         """Returns (start, end) of what matches, in characters, in order; overlapping pairs are one span."""
-        merged: list[tuple[int, int]] = []
+        merged: list[Span] = []
         for start, end, _ in self.matches(text):
             if merged and start < merged[-1][1]:
                 start = merged.pop()[0]
@@ -67,20 +74,25 @@ class Matcher:
         return merged
 
 
-def word_spans(text: str, job: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+def word_spans(text: str, job: Mapping[str, Any]) -> Iterator[Span]:
     """Yields (start, end) of each word that is indexed, in order."""
     in_pairs = language_of(job) in BIGRAMS
     for match in (IN_PAIRS if in_pairs else SINGLE).finditer(text):
         start, end = match.span()
         if in_pairs and match["run"]:
             yield from ((at, min(at + 2, end)) for at in range(start, max(start + 1, end - 1)))
-        elif job["split_identifiers"]:
+        elif job["split_identifiers"] and not _is_plain(match[0]):
             yield from _pieces(text, start, end)
         else:
             yield start, end
 
 
-def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _is_plain(word: str) -> bool:
+    """Returns whether a word is certainly not cut: a quick test of most words."""
+    return word.isalpha() and (word.islower() or word.istitle())
+
+
+def _pieces(text: str, start: int, end: int) -> Iterator[Span]:
     for cut in IDENTIFIER.finditer(text, start, end):
         if cut.start() > start:
             yield start, cut.start()
@@ -92,15 +104,33 @@ def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 def matchers(analyse: Analyse, job: Mapping[str, Any], requests: Sequence[tuple[str, Sequence[str]]]) -> list[Matcher]:
     """Returns a matcher for each (question, texts), for these texts and their parts. `analyse` is called once."""
     asked = [_question_words(question, job) for question, _ in requests]
-    shown = [{text[a:b] for text in texts for a, b in word_spans(text, job)} for _, texts in requests]
+    spans_of = {text: [*word_spans(text, job)] for _, texts in requests for text in texts}
+    shown = [{text[a:b] for text in texts for a, b in spans_of[text]} for _, texts in requests]
     words = sorted(set().union(*asked, *shown))
     terms = dict(zip(words, analyse(words), strict=True))
     found = []
     for question, of_texts in zip(asked, shown, strict=True):
         number = {term: n for n, term in enumerate(dict.fromkeys(t for word in question for t in terms[word]))}
         hits = ((word, next((number[t] for t in terms[word] if t in number), None)) for word in of_texts)
-        found.append(Matcher(job, {word: n for word, n in hits if n is not None}))
+        found.append(Matcher(job, {word: n for word, n in hits if n is not None}, spans_of))
     return found
+
+
+def kept(analyse: Analyse) -> Analyse:
+    """Returns an analyser that keeps the terms of up to KNOWN words. Safe to call from several threads."""
+    known: dict[str, Sequence[str]] = {}
+
+    def of(words: Sequence[str]) -> list[Sequence[str]]:
+        found = {word: terms for word in words if (terms := known.get(word)) is not None}
+        new = [word for word in words if word not in found]
+        if new:
+            found |= zip(new, analyse(new), strict=True)
+            if len(known) > KNOWN:
+                known.clear()
+            known.update((word, found[word]) for word in new)
+        return [found[word] for word in words]
+
+    return of
 
 
 def _question_words(question: str, job: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.bm25.highlights import highlighter
 from pipeline.bm25.java_child import JavaFailed
-from pipeline.bm25.matches import matchers, plain_analyser, word_spans
+from pipeline.bm25.matches import kept, matchers, plain_analyser, word_spans
 from pipeline.bm25.settings import write_settings, write_stop_words
 
 
@@ -84,6 +84,21 @@ def test_all_questions_and_texts_are_analysed_in_one_call():
     found = matchers(analyse, job(), [("one two", ["Two three"]), ("four", ["one four", "x"])])
     assert [m.spans("two Two four") for m in found] == [[(4, 7)], [(8, 12)]]  # words of other texts are unknown
     assert calls == [["Two", "four", "one", "three", "two", "x"]]
+
+
+def test_a_word_is_analysed_once(monkeypatch):
+    calls = []
+
+    def analyse(words):
+        calls.append(list(words))
+        return [[word.lower()] for word in words]
+
+    analyser = kept(analyse)
+    assert [analyser(words) for words in (["A", "b"], ["b", "C"], ["A"])] == [[["a"], ["b"]], [["b"], ["c"]], [["a"]]]
+    assert calls == [["A", "b"], ["C"]]
+    monkeypatch.setattr("pipeline.bm25.matches.KNOWN", 2)
+    assert (analyser(["D"]), analyser(["A", "D"])) == ([["d"]], [["a"], ["d"]])
+    assert calls[2:] == [["D"], ["A"]]
 
 
 def test_an_artifact_without_an_index_is_read_by_its_language(tmp_path):
