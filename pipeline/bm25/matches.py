@@ -4,7 +4,8 @@ Words are cut here, as Lucene's analysers cut them, and analysed one by one: a f
 where its analyser would need some for each word.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ INSIDE = r"[\u200c\u200d]+|(?<=\p{L}\p{M}*)[.:'’·](?=\p{L})|(?<=\p{N})[.,;'](
 WORD = rf"{LETTERS}+(?:(?:{INSIDE}){LETTERS}+)*"
 """Letters, digits and underscores; also an apostrophe or a full stop between two letters, or a sign between digits."""
 IN_PAIRS = regex.compile(rf"(?P<run>[{IDEOGRAPHS}{KANA_HANGUL}]+)|{WORD}")
+ASCII = re.compile(r"\w+(?:(?:(?<=[^\W\d_])[.:'](?=[^\W\d_])|(?<=\d)[.,;'](?=\d))\w+)*", re.ASCII)
+"""WORD in ASCII text, three times as fast."""
 SINGLE = regex.compile(rf"[{IDEOGRAPHS}]|[\p{{Katakana}}ー]+|\p{{Hangul}}+|{WORD}")
 KNOWN = 100_000
 """Words whose terms are kept: 20 MB."""
@@ -74,37 +77,41 @@ class Matcher:
         return merged
 
 
-def word_spans(text: str, job: Mapping[str, Any]) -> Iterator[Span]:
-    """Yields (start, end) of each word that is indexed, in order."""
-    in_pairs = language_of(job) in BIGRAMS
-    for match in (IN_PAIRS if in_pairs else SINGLE).finditer(text):
-        start, end = match.span()
-        if in_pairs and match["run"]:
-            yield from ((at, min(at + 2, end)) for at in range(start, max(start + 1, end - 1)))
-        elif job["split_identifiers"] and not _is_plain(match[0]):
-            yield from _pieces(text, start, end)
-        else:
-            yield start, end
+def word_spans(text: str, job: Mapping[str, Any]) -> list[Span]:
+    """Returns (start, end) of each word that is indexed, in order."""
+    if text.isascii():
+        spans = [match.span() for match in ASCII.finditer(text)]
+    elif language_of(job) in BIGRAMS:
+        spans = [span for match in IN_PAIRS.finditer(text) for span in _pairs(match)]
+    else:
+        spans = [match.span() for match in SINGLE.finditer(text)]
+    return [piece for span in spans for piece in _pieces(text, *span)] if job["split_identifiers"] else spans
 
 
-def _is_plain(word: str) -> bool:
-    """Returns whether a word is certainly not cut: a quick test of most words."""
-    return word.isalpha() and (word.islower() or word.istitle())
+def _pairs(match: "regex.Match[str]") -> list[Span]:
+    """Returns the overlapping pairs of a run of characters; another word is one span."""
+    start, end = match.span()
+    if not match["run"]:
+        return [(start, end)]
+    return [(at, min(at + 2, end)) for at in range(start, max(start + 1, end - 1))]
 
 
-def _pieces(text: str, start: int, end: int) -> Iterator[Span]:
+def _pieces(text: str, start: int, end: int) -> list[Span]:
+    """Returns the pieces of a word between the places where identifiers are split."""
+    word = text[start:end]
+    if word.isalpha() and (word.islower() or word.istitle()):  # most words, and quickly seen
+        return [(start, end)]
+    pieces = []
     for cut in IDENTIFIER.finditer(text, start, end):
-        if cut.start() > start:
-            yield start, cut.start()
+        pieces.append((start, cut.start()))
         start = cut.end()
-    if end > start:
-        yield start, end
+    return [(a, b) for a, b in (*pieces, (start, end)) if b > a]
 
 
 def matchers(analyse: Analyse, job: Mapping[str, Any], requests: Sequence[tuple[str, Sequence[str]]]) -> list[Matcher]:
     """Returns a matcher for each (question, texts), for these texts and their parts. `analyse` is called once."""
     asked = [_question_words(question, job) for question, _ in requests]
-    spans_of = {text: [*word_spans(text, job)] for _, texts in requests for text in texts}
+    spans_of = {text: word_spans(text, job) for _, texts in requests for text in texts}
     shown = [{text[a:b] for text in texts for a, b in spans_of[text]} for _, texts in requests]
     words = sorted(set().union(*asked, *shown))
     terms = dict(zip(words, analyse(words), strict=True))

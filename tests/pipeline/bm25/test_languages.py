@@ -10,6 +10,7 @@ from searched import CONFIG, build, hits_of, rows, write_collection
 from pipeline.bm25.highlights import open_highlighter
 from pipeline.bm25.languages import AUTO, CODES
 from pipeline.bm25.lucene import BETWEEN, analyser, as_list, stop_words, terms_of_each
+from pipeline.bm25.matches import word_spans
 from pipeline.bm25.searcher import Searcher
 from pipeline.bm25.settings import read_settings, read_stop_words
 from pipeline.bm25.texts import clean_question
@@ -100,6 +101,21 @@ def test_capital_letters_are_ignored_and_numbers_stay(terms, language):
 
 def test_without_a_language_words_are_neither_stemmed_nor_left_out(terms):
     assert terms(None, ["The Houses are 検索"]) == [["the", "houses", "are", "検", "索"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it's e.g. numpy.linalg.norm read_line 3.14 1,000;5 'quoted' a.b.1 x:y 7z. _a C++ a-b l\u2019eau",
+        "हिन्दी की किताबें مرحبا بالعالم می\u200cخواهم новая книга Ünïcode",
+        "全文検索 カタカナ データ です BM25 한국어 검색",
+    ],
+)
+@pytest.mark.parametrize("language", [None, "ja"])
+def test_words_are_cut_where_lucene_cuts_them(terms, text, language):
+    words = [text[start:end] for start, end in word_spans(text, settings(language))]
+    cut = [term for each in terms(language, words) for term in each]
+    assert cut == terms(language, [text])[0]
 
 
 def test_stop_words_are_those_of_the_language(autoclass):

@@ -35,6 +35,13 @@ def test_words_are_those_of_the_analyser(text, language, words):
     assert [text[start:end] for start, end in word_spans(text, job(language))] == words
 
 
+def test_words_of_ascii_are_the_same_next_to_other_letters():
+    text = "it's e.g. numpy.linalg.norm read_line 3.14 1,000;5 'quoted' a.b.1 x:y 7z. _a"
+    spans = word_spans(text, job())
+    assert [span for span in word_spans(text + " é", job()) if span[1] <= len(text)] == spans
+    assert len(spans) == 12
+
+
 def test_identifiers_are_split_if_the_index_splits_them():
     settings = job(split_identifiers=True)
     text = "numpy.linalg.solveTriangular read_line"
