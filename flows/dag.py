@@ -309,6 +309,12 @@ def add_results(graph: Graph) -> None:
     if recipe.attention.sections:
         tokens = graph.tokens_of(recipe.attention.corpus)
         attention = graph.add("attention", "attention", recipe.attention, tokens=tokens, **graph.encoders)
-    inputs = {"collection": ingest, "evaluate": evaluate, "attention": attention, **graph.trained}
+    inputs = {
+        "collection": ingest,
+        "evaluate": evaluate,
+        "attention": attention,
+        "bm25": graph["bm25"],
+        **graph.trained,
+    }
     whole_recipe = {"configuration": configuration(recipe), "command": command(recipe)}
     graph.nodes["report"] = Node("report", "report", recipe.report, inputs, whole_recipe)

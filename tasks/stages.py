@@ -126,7 +126,7 @@ STAGES: dict[str, Stage] = {
     "bm25": Stage(
         "pipeline.bm25.bm25:bm25",
         identity="key",
-        libraries=always("pyserini"),
+        libraries=at("pipeline.bm25.bm25:libraries"),
         missing=at("pipeline.bm25.bm25:missing"),
     ),
     "initial": Stage(

@@ -43,7 +43,7 @@ def zero_shot_recipe(
         "ingest": target.ingest,
         "tokenizer": {"pretrained": None, "path": str(bi_encoder.question.folder)},
         "encoder": bi_encoder.encoder,
-        "bm25": {"k1": 0.9, "b": 0.4},  # Anserini's defaults, as in BEIR's tables
+        "bm25": {"k1": 0.9, "b": 0.4, "language": "auto"},  # Anserini's defaults, as in BEIR's tables
         "encode": {"passage_tokens": bi_encoder.passage_tokens, "shard_passages": 2000},
         "attention": {"sections": 0},
         "report": {"title": run_name},

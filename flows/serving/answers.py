@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.serving.engine import Engine
-from flows.serving.excerpts import excerpt, highlights, words_of
+from flows.serving.excerpts import excerpt
 from flows.serving.rankings import Failure, Ranking
+from pipeline.bm25.highlights import Request
 from pipeline.data.arrow import text_array
 from pipeline.data.collection import ROWS, unknown_question
 from pipeline.data.metadata import EXACT, Value
@@ -30,7 +31,7 @@ class Answer:
     text: str
     excerpt: str
     highlights: list[tuple[int, int]]
-    """(start, end) of the question's words in the excerpt, in characters (Unicode code points)."""
+    """(start, end) of the excerpt's words with a term of the question, in characters (Unicode code points)."""
     question: str
     """A question of the collection to which the passage is relevant; empty if there is none."""
     metadata: dict[str, Any]
@@ -47,29 +48,42 @@ def describe_answers(
     rows = [row for ranking in rankings if isinstance(ranking, Ranking) for row in ranking.rows_K.tolist()]
     passages = session.passages.read(rows)
     known_questions = session.known_questions([passage["passage_id"] for passage in passages])
+    matchers = iter(session.highlighter(_shown_texts(questions, rankings, passages)))
     described = zip(passages, session.passages.metadata(rows), strict=True)
     all_answers: list[Answers] = []
-    for question, ranking in zip(questions, rankings, strict=True):
+    for ranking in rankings:
         if isinstance(ranking, Failure):
             all_answers.append(ranking)
             continue
-        words = words_of(question.text)
+        matcher = next(matchers)
         answers: list[Answer] = []
         for (passage, metadata), score in zip(islice(described, len(ranking.rows_K)), ranking.scores_K, strict=True):
-            part = excerpt(passage["text"], words)
+            part = excerpt(passage["text"], matcher)
             answers.append(
                 Answer(
                     rank=len(answers) + 1,
                     score=float(score),
                     **passage,
                     excerpt=part,
-                    highlights=highlights(part, words),
+                    highlights=matcher.spans(part),
                     question=known_questions.get(passage["passage_id"], ""),
                     metadata=metadata,
                 )
             )
         all_answers.append(answers)
     return all_answers
+
+
+def _shown_texts(
+    questions: "Sequence[Question]", rankings: Sequence[Ranking | Failure], passages: Sequence[dict[str, str]]
+) -> list[Request]:
+    """The texts for each ranked question; `passages`: those of all rankings, in order."""
+    texts = (passage["text"] for passage in passages)
+    return [
+        (question.text, [*islice(texts, len(ranking.rows_K))])
+        for question, ranking in zip(questions, rankings, strict=True)
+        if isinstance(ranking, Ranking)
+    ]
 
 
 def questions_by_passage(collection: Path, passage_ids: Sequence[str] | None = None) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from flows.serving.engine import By, Engine
 from flows.serving.rankings import BM25Retriever, DenseRetriever
+from pipeline.bm25.highlights import Highlighter
 from pipeline.data.filter import Where
 from pipeline.data.passages import Passages
 
@@ -39,6 +40,7 @@ class Session:
     bm25: BM25Retriever | None
     bm25_thread: ThreadPoolExecutor
     """One thread that waits for BM25 while another one encodes."""
+    highlighter: Highlighter
     problems: Mapping[By, str]
     """Why a search method is not available."""
 

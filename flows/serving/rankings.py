@@ -4,7 +4,8 @@ Shapes: Q questions, N passages, K passages of a list, D dimension. A mask [N] b
 allows; None allows all. A filtered list has the order and the scores of the whole ranking.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -87,8 +88,19 @@ class BM25Retriever:
         A mask is identified by its object, and must not change.
         Raises JavaFailed if the Java process ends; the next questions use a new process.
         """
-        try:
+        with self._restarted():
             return self._top(questions)
+
+    def terms(self, texts: Sequence[str]) -> list[list[str]]:
+        """See `Searcher.terms`. Raises JavaFailed as `top` does."""
+        with self._restarted():
+            return self.searcher.terms(texts)
+
+    @contextmanager
+    def _restarted(self) -> Iterator[None]:
+        """If the Java process ends, the next request has a new one."""
+        try:
+            yield
         except JavaFailed:
             self.close()
             self.searcher = Searcher(self.artifact)

@@ -11,6 +11,7 @@ from flows.serving.ask import ask
 from flows.serving.engine import By, Engine, check_whole
 from flows.serving.question import Question, Session
 from flows.serving.rankings import BM25Retriever, open_dense
+from pipeline.bm25.highlights import highlighter
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
@@ -68,7 +69,11 @@ def open_session(engine: Engine, ways: Iterable[By] | None = None, often: bool =
             partial(questions_by_passage, collection) if all_questions is None else lambda passage_ids: all_questions
         )
         bm25_thread = running.enter_context(ThreadPoolExecutor(1))
-        session = Session(engine, passages, Where(collection), known_questions, dense, bm25, bm25_thread, problems)
+        first_stage = engine.run.nodes.get(engine.part("bm25"))
+        words = highlighter(first_stage.path if first_stage else None, bm25.terms if bm25 else None)
+        session = Session(
+            engine, passages, Where(collection), known_questions, dense, bm25, bm25_thread, words, problems
+        )
         if often:  # the first question is many times slower: libraries load their parts, and Java compiles
             ask(session, [Question("first", 1, way, "true") for way in session.ways if way in needed])
         yield session

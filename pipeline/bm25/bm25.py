@@ -7,14 +7,17 @@ import tempfile
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline.bm25 import other_systems
+from pipeline.bm25.detection import detect
 from pipeline.bm25.java_child import check_child, start_child
+from pipeline.bm25.languages import AUTO, CODES, ENGLISH
 from pipeline.bm25.settings import write_settings
 from pipeline.config import Config
 from pipeline.data import run_files
 from pipeline.data.text_files import wrong_beginning
+from pipeline.notices import noticed, read_notices
 from pipeline.runtime.processes import listen, workers
 from pipeline.runtime.work import Metrics, Work
 
@@ -26,8 +29,13 @@ class BM25Config(Config):
     """Share of length normalisation. Lucene's default is 0.75, Anserini's 0.4."""
     titles: int = Field(ge=0, le=10)
     """Number of times that the title precedes the text in the index (a weight on its terms). 0: only the text."""
+    language: str | None
+    """Language of passages and questions, an ISO code such as `de` (docs/languages.md has all): Lucene's analyser for
+    it stems words and leaves out stop words; Chinese, Japanese and Korean are indexed as pairs of characters. `auto`:
+    the language of most words in a sample of the passages; if it is not sure, as null. null: words in lower case,
+    without stemming and stop words."""
     stemmer: Literal["porter", "krovetz", "none"]
-    """Stemmer of Anserini's English analyser, for passages and questions."""
+    """Stemmer of Anserini's English analyser, for passages and questions. Other languages have their analyser's own."""
     split_identifiers: bool
     """Split words at `_`, at camelCase and at the dots of qualified names, in passages and questions. Without it
     Lucene's analyser keeps `numpy.linalg.norm` as one word, which no question contains."""
@@ -50,11 +58,33 @@ class BM25Config(Config):
     their counts. Questions that it lacks find nothing. None: the collection's questions; for weights their words in
     lower case, which fits systems whose terms are whole words."""
 
+    @field_validator("language")
+    @classmethod
+    def _known_language(cls, value: str | None) -> str | None:
+        if value not in (None, AUTO, *CODES):
+            raise ValueError(f"no analyser for this language: use auto, null or one of {', '.join(CODES)}")
+        return value
+
+    @model_validator(mode="after")
+    def _stemmer_of_the_language(self) -> Self:
+        fits = {None: ("porter", "none"), ENGLISH: ("porter", "krovetz", "none"), AUTO: ("porter", "krovetz", "none")}
+        if self.stemmer not in fits.get(self.language, ("porter",)):
+            raise ValueError(
+                f"stemmer: {self.stemmer} is for English, but language is {self.language or 'null'}: set stemmer to "
+                "porter, which is unused there"
+            )
+        return self
+
     @model_validator(mode="after")
     def _one_first_stage(self) -> Self:
         if self.run and (self.passages or self.topics):
             raise ValueError("run is a complete first stage: passages and topics must be null with it")
         return self
+
+
+def libraries(config: BM25Config) -> tuple[str, ...]:
+    """Returns the libraries whose versions change the artifact."""
+    return ("pyserini", "py3langid") if config.language == AUTO else ("pyserini",)
 
 
 def missing(config: BM25Config) -> list[str]:
@@ -75,11 +105,12 @@ def missing(config: BM25Config) -> list[str]:
 def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
     """Indexes the collection, searches all questions, and keeps the training questions' negatives.
 
-    Writes `index/` (not for a `run`), `bm25.json`, `run.parquet`, `run.trec` and `negatives.parquet`. Equal scores are
-    in passage order, so that all files except the index depend only on the inputs. Training questions without a judged
-    passage are not searched: they are not trained on. Counted are: questions longer than 20,000 characters (cut;
-    weights: 4,000 terms), with control characters (replaced by spaces), without terms, and without hits; hits that are
-    barred (data/barred.py); and missing and unknown ids in the configured files.
+    Writes `index/` (not for a `run`), `bm25.json`, `run.parquet`, `run.trec` and `negatives.parquet`; for languages
+    other than English also `stop_words.txt`, if the analyser has such words. Equal scores are in passage order, so
+    that all files except the index depend only on the inputs. Training questions without a judged passage are not
+    searched: they are not trained on. Counted are: questions longer than 20,000 characters (cut; weights: 4,000
+    terms), with control characters (replaced by spaces), without terms, and without hits; hits that are barred
+    (data/barred.py); and missing and unknown ids in the configured files. `language` is what `auto` found.
     Raises InputError, with file and line, for a faulty file.
     """
     depths = {"train": config.negatives_depth, "dev": config.depth, "test": config.depth}
@@ -90,6 +121,9 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
         return from_run(config.run, depths, collection, work)
     settings = config.model_dump(include={"k1", "b", "titles", "stemmer", "split_identifiers", "depth"})
     settings["scores"] = scores(config)
+    found = detect(collection) if config.language == AUTO and settings["scores"] == "bm25" else None
+    if config.language != ENGLISH and settings["scores"] == "bm25":
+        settings["language"] = found.language if found else config.language
     write_settings(work.out, settings)
     paths = {"collection": collection.resolve(), "out": work.out.resolve()}
     files = {"passages": config.passages, "topics": config.topics}
@@ -108,7 +142,10 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
             child.kill()
             child.wait()
         check_child(child, answer, stderr)
-    return answer["result"]
+    if found is None:
+        return answer["result"]
+    lines = noticed([found.notice, *read_notices(answer["result"])])
+    return {**answer["result"], "language": found.language, **lines}
 
 
 def scores(config: BM25Config) -> str:

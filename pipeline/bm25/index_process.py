@@ -13,8 +13,10 @@ from typing import Any
 from pipeline.bm25 import first_stage, other_systems
 from pipeline.bm25.first_stage import Hits
 from pipeline.bm25.java import in_java
-from pipeline.bm25.lucene import QUERY_CHARACTERS, Document, best_hits, index, open_lucene
-from pipeline.bm25.texts import CONTROL, clean_question, contents, split_identifiers
+from pipeline.bm25.languages import ENGLISH, language_of
+from pipeline.bm25.lucene import QUERY_CHARACTERS, Document, analyser, best_hits, index, open_lucene, stop_words
+from pipeline.bm25.settings import write_stop_words
+from pipeline.bm25.texts import CONTROL, clean_question, contents, prepared
 from pipeline.data.barred import Dropped, by_id
 from pipeline.data.collection import Query, at_rows, passage_batches, passage_count, passage_ids, sample_rows
 from pipeline.data.words import run_share
@@ -61,7 +63,7 @@ def other_documents(
         seen[at] = 1
         yield (
             passage_id,
-            other_systems.repeated(content) if isinstance(content, dict) else split_identifiers(content.strip(), job),
+            other_systems.repeated(content) if isinstance(content, dict) else prepared(content.strip(), job),
         )
     counts["passages_missing"] = seen.count(0)
     examples["passages_missing"] = list(
@@ -127,6 +129,8 @@ def build_artifact(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str
     documents = other_documents(job, row, counts, examples) if job["passages"] else own_documents(collection, job)
     counts.update(index(autoclass, job, documents, say, examples))
     lucene = open_lucene(autoclass, out / "index", job)
+    if language_of(job) != ENGLISH and (words := stop_words(analyser(autoclass, job))):
+        write_stop_words(out, words)
 
     with ThreadPoolExecutor(job["threads"]) as pool:
 
@@ -134,7 +138,7 @@ def build_artifact(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str
             texts = [query(q.query_id, topics.get(q.query_id, ""), job, counts, examples) for q in piece]
             hits = list(pool.map(lambda text: best_hits(lucene.search, text, depth, row), texts))
             for q, text, (ids, _) in zip(piece, texts, hits, strict=True):
-                if not ids and lucene.terms(text) == 0:
+                if not ids and not lucene.terms(text):
                     counts["questions_without_terms"] += 1
                     empty.add(q.query_id)
                     if q.query_id in topics:

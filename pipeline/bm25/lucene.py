@@ -5,10 +5,11 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline.bm25.languages import ENGLISH, LANGUAGES, STANDARD, language_of
 from pipeline.bm25.texts import QUERY_CHARACTERS
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep, one_line
@@ -23,6 +24,9 @@ BUFFER = 256
 DOCUMENTS, CHARACTERS = 8192, 1 << 24
 """Maximum number of passages, and approximate maximum of characters, that Lucene gets at once: weights give long texts.
 """
+
+BETWEEN = "7071067811865"
+"""Separates texts that are analysed in one call: a number, which no analyser changes or joins with a word."""
 
 Document = tuple[str, str]
 """Passage id and indexed text."""
@@ -41,8 +45,8 @@ class Lucene(NamedTuple):
     """Text -> a Query for the passages with one of its words."""
     search: "Callable[[str, int], Hits]"
     """(text, k) -> passage ids and scores, best first; equal scores in the index's order."""
-    terms: Callable[[str], int]
-    """Text -> number of terms after the analyser."""
+    terms: Callable[[str], list[str]]
+    """Text -> its terms after the analyser."""
 
 
 def document_lists(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -77,7 +81,7 @@ def index(
     total = passage_count(collection)
     # fmt: off
     indexer = autoclass("io.anserini.index.SimpleIndexer")([
-        "-input", "", "-collection", "JsonCollection", "-index", str(folder), "-stemmer", job["stemmer"],
+        "-input", "", "-collection", "JsonCollection", "-index", str(folder), *analyser_options(autoclass, job),
         "-threads", str(job["threads"]), "-memoryBuffer", str(BUFFER),
         *(["-pretokenized"] if job["scores"] == "weights" else []),
     ])
@@ -105,6 +109,61 @@ def index(
     return counts
 
 
+def class_name(language: str | None) -> str:
+    """Returns the Java class of a language's analyser."""
+    return f"org.apache.lucene.analysis.{LANGUAGES[language].analyser}"
+
+
+def analyser_options(autoclass: Any, job: Mapping[str, Any]) -> list[str]:
+    """Returns the indexer's options for the analyser of the job's language.
+
+    Anserini finds an analyser by a language's code in a map. It gets ours: Lucene has more, and its Japanese one there
+    has no pairs of characters.
+    """
+    language = language_of(job)
+    if language == ENGLISH:
+        return ["-stemmer", job["stemmer"]]
+    name = language or STANDARD
+    autoclass("io.anserini.analysis.AnalyzerMap").analyzerMap.put(name, class_name(language))
+    return ["-language", name]
+
+
+def analyser(autoclass: Any, job: Mapping[str, Any]) -> Any:
+    """Returns Java's analyser of passages and questions."""
+    if job["scores"] == "weights":
+        return autoclass("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
+    language = language_of(job)
+    if language == ENGLISH:
+        return autoclass("io.anserini.analysis.DefaultEnglishAnalyzer").newStemmingInstance(job["stemmer"])
+    return autoclass(class_name(language))()
+
+
+def stop_words(analyser: Any) -> list[str]:
+    """Returns the words that the analyser leaves out, sorted; empty if it has no list of them."""
+    for method in ("getStopwordSet", "getDefaultStopSet"):
+        if hasattr(analyser, method):
+            words = as_list(getattr(analyser, method)())
+            return sorted(word for word in words if word.split() == [word])  # Lucene's Sorani list holds its comments
+    return []
+
+
+def as_list(java_words: Any) -> list[str]:
+    """Returns the members of a Java collection of words without commas: one call to Java, not one per member."""
+    text = java_words.toString()[1:-1]
+    return text.split(", ") if text else []
+
+
+def terms_of_each(terms: Callable[[str], list[str]], texts: Sequence[str]) -> list[list[str]]:
+    """Returns the terms of each text, from one call: `terms` costs as much for a word as for a page."""
+    lists: list[list[str]] = [[]]
+    for term in terms(f" {BETWEEN} ".join(texts)):
+        if term == BETWEEN:
+            lists.append([])
+        else:
+            lists[-1].append(term)
+    return lists[: len(texts)]
+
+
 def open_lucene(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Lucene:
     """Opens the index in `folder`, to search by BM25 or by weights.
 
@@ -123,23 +182,22 @@ def open_lucene(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Lucene:
     lucene = IndexSearcher(reader)
     if job["scores"] == "weights":
         lucene.setSimilarity(autoclass("io.anserini.search.similarity.ImpactSimilarity")())
-        analyser = autoclass("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
     else:
         lucene.setSimilarity(autoclass("org.apache.lucene.search.similarities.BM25Similarity")(job["k1"], job["b"]))
-        analyser = autoclass("io.anserini.analysis.DefaultEnglishAnalyzer").newStemmingInstance(job["stemmer"])
+    own = analyser(autoclass, job)
     generator = autoclass("io.anserini.search.query.BagOfWordsQueryGenerator")()
     ScoredDocs = autoclass("io.anserini.search.ScoredDocs")
     AnalyzerUtils = autoclass("io.anserini.analysis.AnalyzerUtils")
 
     def query(text: str) -> Any:
-        return generator.buildQuery(FIELD, analyser, text)
+        return generator.buildQuery(FIELD, own, text)
 
     def search(text: str, k: int) -> "Hits":
         # unpacks the stored fields of every hit
         hits = ScoredDocs.fromTopDocs(lucene.search(query(text), k), lucene)
         return hits.docids, hits.scores
 
-    return Lucene(lucene, query, search, lambda text: AnalyzerUtils.analyze(analyser, text).size())
+    return Lucene(lucene, query, search, lambda text: as_list(AnalyzerUtils.analyze(own, text)))
 
 
 def best_hits(search: "Callable[[str, int], Hits]", text: str, depth: int, row: Mapping[str, int]) -> "Hits":

@@ -7,12 +7,13 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.bm25.java import in_java
-from pipeline.bm25.lucene import Lucene, open_lucene
+from pipeline.bm25.lucene import Lucene, open_lucene, terms_of_each
 from pipeline.bm25.texts import clean_question
 from pipeline.data.stored import AGAIN
 from pipeline.errors import InputError
@@ -33,6 +34,8 @@ class Numbered(NamedTuple):
     """Numbers -> passage ids, in the same order."""
     filter_of: Callable[[Sequence[str]], Any]
     """Passage ids -> a Query for these passages."""
+    terms: Callable[[Sequence[str]], list[list[str]]]
+    """Texts -> the terms of each."""
 
 
 def readable(autoclass: Any, job: Mapping[str, Any]) -> Lucene:
@@ -81,7 +84,7 @@ def numbered(autoclass: Any, lucene: Lucene) -> Numbered:
             terms.add(BytesRef(passage_id.encode()))
         return TermInSetQuery("id", terms)
 
-    return Numbered(query, hits, ids, filter_of)
+    return Numbered(query, hits, ids, filter_of, partial(terms_of_each, lucene.terms))
 
 
 def hits_writer(autoclass: Any) -> Callable[[Any], str]:
@@ -100,7 +103,8 @@ def answer(autoclass: Any, job: Mapping[str, Any], say: Say) -> None:
     """Answers each line from stdin with one line until it ends; searches `job["threads"]` questions at a time.
 
     {"questions": [[text, k, filter or null], ...]} gives {"hits": [[numbers, scores], ...]}; {"numbers": [...]} gives
-    {"ids": [...]}; {"keep": [ids]} creates a filter and gives {"filter": number}; {"drop": number} deletes it.
+    {"ids": [...]}; {"texts": [...]} gives {"terms": [[...], ...]}; {"keep": [ids]} creates a filter and gives
+    {"filter": number}; {"drop": number} deletes it.
     """
     lucene = numbered(autoclass, readable(autoclass, job))
     filters: dict[int | None, Any] = {None: None}
@@ -111,6 +115,8 @@ def answer(autoclass: Any, job: Mapping[str, Any], say: Say) -> None:
             request = json.loads(line)
             if "numbers" in request:
                 say({"ids": lucene.ids(request["numbers"])})
+            elif "texts" in request:
+                say({"terms": lucene.terms([clean_question(text, job) for text in request["texts"]])})
             elif "keep" in request:
                 number = next(numbers)
                 filters[number] = lucene.filter_of(request["keep"])

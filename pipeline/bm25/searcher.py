@@ -31,7 +31,8 @@ class Searcher:
     """
 
     def __init__(self, artifact: Path, once: bool = False) -> None:
-        settings = read_settings(artifact)
+        self.settings = settings = read_settings(artifact)
+        """See `settings.SETTINGS`."""
         if settings["scores"] == "run":
             raise InputError("the first stage is a run file (bm25.run), which cannot answer single questions")
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
@@ -58,6 +59,10 @@ class Searcher:
         """Returns the passage ids of Lucene's numbers."""
         return self._request({"numbers": numbers_K.tolist()})["ids"] if len(numbers_K) else []
 
+    def terms(self, texts: Sequence[str]) -> list[list[str]]:
+        """Returns the index's terms of each text: its words after the analyser."""
+        return self._request({"texts": [*texts]})["terms"] if texts else []
+
     def keep(self, ids: Sequence[str]) -> int:
         """Creates a filter for these passages, valid until `drop`. Returns its number."""
         return int(self._request({"keep": [*ids]})["filter"])
@@ -83,7 +88,7 @@ class Searcher:
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
         message = json.loads(line) if line else {}
-        if not message.keys() & {"ready", "hits", "ids", "filter"}:
+        if not message.keys() & {"ready", "hits", "ids", "terms", "filter"}:
             self._child.wait()
             check_child(self._child, message, self._stderr)
         return message

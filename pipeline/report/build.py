@@ -20,6 +20,7 @@ from pipeline.runtime.work import Metrics, Work
 from pipeline.templates import environment, styles
 
 if TYPE_CHECKING:
+    from pipeline.bm25.highlights import Highlighter
     from pipeline.evaluate.compare import Figures
     from pipeline.report.figures import Picture
     from pipeline.report.results import SplitMeasures
@@ -51,14 +52,17 @@ def report(
     work: Work,
     lineage: Sequence[Step] = (),
     attention: Path | None = None,
+    bm25: Path | None = None,
     **checkpoints: Path | None,
 ) -> Metrics:
     """Writes `report.html` and its pictures as `pictures/NAME.png`, from an evaluation and the checkpoints' histories.
 
+    The analyser of `bm25` decides which words of the examples are highlighted.
     `configuration`: what the recipe computes, without paths. `command`: the words of the command that computes it
     again. Equal inputs, these and `lineage` among them, give equal bytes. The page needs no other file and no network.
     Text of the collection is escaped by the template.
     """
+    from pipeline.bm25.highlights import open_highlighter
     from pipeline.report import examples
     from pipeline.report.figures import write_pngs
 
@@ -69,7 +73,8 @@ def report(
     pictures = draw(metrics, parts[0], {name: history(folder) for name, folder in checkpoints.items()}, figures, pair)
     if attention is not None:
         pictures["analyses"].append(attention_picture(attention))
-    questions = chosen(config, metrics, parts[0], figures, pair, (collection, evaluate))
+    with open_highlighter(bm25) as highlighter:
+        questions = chosen(config, metrics, parts[0], figures, pair, (collection, evaluate), highlighter)
     page = render(
         title=config.title,
         metrics=metrics,
@@ -108,7 +113,7 @@ def render(**values: Any) -> str:
     pages.filters["estimate"] = estimate_text
     pages.filters["shallow_notes"] = shallow_notes
     pages.filters["way_of"] = lambda row, metrics: way_of(metrics, row)
-    return pages.get_template("report.html").render(css=styles("palette.css", "report.css"), **values)
+    return pages.get_template("report.html").render(css=styles("palette.css", "report.css", "examples.css"), **values)
 
 
 def draw(
@@ -161,6 +166,7 @@ def chosen(
     figures: "Figures",
     pair: tuple[str, str] | None,
     folders: tuple[Path, Path],
+    highlighter: "Highlighter",
 ) -> dict[str, list[dict[str, Any]]]:
     """Returns the shown questions: those with the largest gains, the largest losses, and random ones."""
     from pipeline.report import examples
@@ -169,7 +175,7 @@ def chosen(
     gained, lost = examples.changed(figures, pair, config.changes)
     picked = examples.picked(figures, config.examples, config.seed)
     return {
-        name: examples.example_values(metrics, part, query_ids, systems, figures, folders, config.answers)
+        name: examples.example_values(metrics, part, query_ids, systems, figures, folders, config.answers, highlighter)
         for name, query_ids in {"gained": gained, "lost": lost, "random": picked}.items()
     }
 

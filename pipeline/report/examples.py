@@ -1,11 +1,14 @@
 """Example questions with the first answers of two systems: random ones, and those with the largest changes."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline.bm25.highlights import Highlighter
+from pipeline.bm25.matches import Matcher
 from pipeline.data.stored import read_table
 from pipeline.evaluate.compare import Figures, changes, questions_of
 from pipeline.report.results import SplitMeasures
@@ -61,10 +64,11 @@ def example_values(
     figures: Figures,
     folders: tuple[Path, Path],
     number: int,
+    highlighter: Highlighter,
 ) -> list[dict[str, Any]]:
     """Returns the template's values for questions: their texts, and the first `number` answers of each system.
 
-    `folders`: the collection and the evaluation.
+    `folders`: the collection and the evaluation. The answers' texts are in pieces (see `pieces`).
     """
     from pipeline.data.collection import read_queries
 
@@ -76,6 +80,12 @@ def example_values(
     filters = [("split", "=", part.split), ("system", "in", systems), ("query_id", "in", [*query_ids])]
     answers = read_table(evaluate / "answers.parquet", filters=[*filters, ("rank", "<=", number)]).to_pylist()
     passages = read_passages(collection, {answer["passage_id"] for answer in answers})
+    shown: dict[str, set[str]] = {query_id: set() for query_id in query_ids}
+    for answer in answers:
+        shown[answer["query_id"]].add(answer["passage_id"])
+    matchers = highlighter(
+        [(texts[q], [text for i in sorted(shown[q]) for text in passages[i].values()]) for q in query_ids]
+    )
     return [
         {
             "question": texts[query_id],
@@ -84,7 +94,10 @@ def example_values(
                     "label": metrics["labels"][system],
                     "where": where(part, figures[system][query_id]),
                     "answers": [
-                        {**passages[a["passage_id"]], "relevant": is_relevant(metrics, part, a)}
+                        {
+                            **{name: pieces(text, matcher) for name, text in passages[a["passage_id"]].items()},
+                            "relevant": is_relevant(metrics, part, a),
+                        }
                         for a in answers
                         if a["query_id"] == query_id and a["system"] == system
                     ],
@@ -92,8 +105,15 @@ def example_values(
                 for system in systems
             ],
         }
-        for query_id in query_ids
+        for query_id, matcher in zip(query_ids, matchers, strict=True)
     ]
+
+
+def pieces(text: str, matcher: Matcher) -> list[tuple[str, bool]]:
+    """Returns the text in pieces, each with whether it is a word of the question."""
+    edges = [0, *(edge for span in matcher.spans(text) for edge in span), len(text)]
+    parts = ((text[start:end], n % 2 == 1) for n, (start, end) in enumerate(pairwise(edges)))
+    return [(part, marked) for part, marked in parts if part]
 
 
 def is_relevant(metrics: Mapping[str, Any], part: SplitMeasures, answer: Mapping[str, Any]) -> bool:

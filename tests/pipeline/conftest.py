@@ -8,7 +8,17 @@ import pyarrow.parquet as pq
 import pytest
 from machines import make_machine
 from pydantic import TypeAdapter
-from world import faiss_searcher, inline, model_writer, negatives_writer, pair_start, teacher, work, world  # noqa: F401
+from world import (  # noqa: F401
+    autoclass,
+    faiss_searcher,
+    inline,
+    model_writer,
+    negatives_writer,
+    pair_start,
+    teacher,
+    work,
+    world,
+)
 
 from pipeline.data import metadata
 from pipeline.data.collection import passage_batches, read_qrels, read_queries

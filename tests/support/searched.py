@@ -16,6 +16,7 @@ CONFIG = BM25Config(
     k1=0.9,
     b=0.4,
     titles=1,
+    language="en",
     stemmer="porter",
     split_identifiers=False,
     depth=10,

@@ -150,11 +150,16 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def faiss_searcher():
-    """pyserini's class. Java starts once in a process."""
-    from pipeline.bm25 import java
+def autoclass():
+    """The name of a Java class -> the class. Java starts once in a process."""
+    from pipeline.bm25.java import start_java
 
-    java.start_java()
+    return start_java()
+
+
+@pytest.fixture(scope="session")
+def faiss_searcher(autoclass):
+    """pyserini's class."""
     from pyserini.search.faiss import FaissSearcher
 
     return FaissSearcher

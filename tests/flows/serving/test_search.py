@@ -285,6 +285,14 @@ def test_the_command_reports_loading_and_answering_separately(both, encoded) -> 
     assert [first["excerpt"][start:end] for start, end in first["highlights"]] == ["sorted", "lists", "merge"]
 
 
+@pytest.mark.parametrize("by", ["bm25", "fusion", "dense"])
+def test_inflected_words_are_highlighted_with_and_without_java(by, both, encoded) -> None:
+    arguments = ["search", "sorting a list by merges", "--by", by, "-k", "5", "--store", str(both.root), "--json"]
+    answers = {a["doc_id"]: a for a in json.loads(CliRunner().invoke(app, arguments).stdout)["answers"]}
+    first = answers["doc0"]
+    assert [first["excerpt"][start:end] for start, end in first["highlights"]] == ["sorted", "lists", "merge"]
+
+
 @pytest.mark.parametrize(
     ("question", "by", "lines"),
     [

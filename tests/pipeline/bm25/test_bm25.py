@@ -19,6 +19,7 @@ from pipeline.bm25 import java
 from pipeline.bm25.index_process import clean_question, contents
 from pipeline.bm25.lucene import best_hits, index
 from pipeline.bm25.searcher import Searcher
+from pipeline.bm25.settings import read_settings
 from pipeline.data.runs import read_run
 from pipeline.errors import InputError
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
@@ -79,6 +80,14 @@ def test_counts(built):
         "dropped_duplicate": 0,
         "dropped_question": 0,
     }
+
+
+def test_the_settings_of_english_have_no_language(built):
+    out, _ = built
+    expected = {"b": 0.4, "depth": 10, "k1": 0.9, "scores": "bm25", "split_identifiers": False, "stemmer": "porter"}
+    assert json.loads((out / "bm25.json").read_text()) == {**expected, "titles": 1}  # as before there were languages
+    assert read_settings(out)["language"] == "en"
+    assert not (out / "stop_words.txt").exists()
 
 
 def test_run_and_its_order(built):
@@ -193,9 +202,9 @@ def test_java_stays_in_its_own_process(collection, tmp_path):
     assert ("jnius" in sys.modules, has_java()) == before
 
 
+@pytest.mark.usefixtures("autoclass")
 def test_pyserini_reads_the_index(built):
     out, _ = built
-    java.start_java()
     from pyserini.search.lucene import LuceneSearcher
 
     assert [hit.docid for hit in LuceneSearcher(str(out / "index")).search("flying zebras")] == ["zebra"]

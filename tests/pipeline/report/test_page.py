@@ -4,9 +4,13 @@ import json
 import re
 import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from reported import CONFIG, LINEAGE, WHOLE, elements, work
 
+from pipeline.bm25.settings import write_settings
+from pipeline.data.collection import schemas
 from pipeline.evaluate.shallow import shallow
 from pipeline.report.build import report
 from pipeline.report.lineage import build_summary, duration, hours
@@ -14,9 +18,26 @@ from pipeline.report.lineage import build_summary, duration, hours
 
 def test_text_of_the_collection_is_escaped(page):
     assert "script" not in elements(page)
-    assert page.count("&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt; &amp; &lt;b&gt;more") >= 6
+    unmarked = re.sub("</?mark>", "", page)
+    assert unmarked.count("&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt; &amp; &lt;b&gt;more") >= 6
     assert "A &lt;recipe&gt;" in page
     assert "&lt;/pre&gt;" in page
+
+
+def test_words_of_the_question_are_marked_by_the_language_of_the_first_stage(inputs, tmp_path):
+    passages = pq.read_table(inputs["collection"] / "passages.parquet").to_pylist()
+    queries = pq.read_table(inputs["collection"] / "queries.parquet").to_pylist()
+    collection = shutil.copytree(inputs["collection"], tmp_path / "collection")
+    for rows, name, text in ((passages, "passages", "Das Haus, questions"), (queries, "queries", "Welche Häuser")):
+        table = pa.Table.from_pylist([{**row, "text": text} for row in rows], schema=schemas()[name])
+        pq.write_table(table, collection / f"{name}.parquet")
+    for language, marked in (("de", "Das <mark>Haus</mark>, questions"), (None, "Das Haus, questions")):
+        bm25 = tmp_path / f"bm25-{language}"
+        bm25.mkdir()
+        write_settings(bm25, {"scores": "bm25", "language": language, "stemmer": "porter", "split_identifiers": False})
+        out = tmp_path / f"out-{language}"
+        report(CONFIG, **{**inputs, "collection": collection, "bm25": bm25}, **WHOLE, work=work(out))
+        assert marked in (out / "report.html").read_text()
 
 
 def test_the_page_is_self_contained(page):
