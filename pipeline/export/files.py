@@ -54,7 +54,7 @@ def write_runs(source: Source, folder: Path, progress: Progress) -> None:
 
 
 def write_qrels(collection: Path, split: str, path: Path) -> None:
-    """Writes TREC's four columns, with ids as in the runs' TREC files. Writes no file if the split has no judgements."""
+    """Writes TREC's four columns, with ids as in the runs' TREC files; no file for a split without judgements."""
     judged = [(q, p, grade) for q, grades in read_qrels(collection, [split]).items() for p, grade in grades.items()]
     if judged:
         queries, passages = (trec_ids(pa.chunked_array([[row[n] for row in judged]], pa.string())) for n in (0, 1))
