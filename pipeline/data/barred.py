@@ -119,7 +119,7 @@ def read_barred(collection: Path, known: "Judged") -> Barred:
         return between(Texts(*np.zeros((2, 0), np.uint64)), *np.zeros((4, 0), np.int64))
     texts = read_table(collection / "queries.parquet", columns=["text"])["text"].take(pa.array(known.queries))
     query_words_n = np.array([hash_id(same_words(text)) for text in texts.to_pylist()], np.uint64)
-    documents = read_documents(collection)
+    documents = read_documents(collection, known.passage_ids)
     own_n = pc.fill_null(pc.index_in(known.query_ids, value_set=documents.ids), -1).to_numpy()
     judged = np.arange(len(known.queries)).repeat(known.lists.lengths), known.lists.flat
     if documents.are_cut:

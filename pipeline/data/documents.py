@@ -36,7 +36,7 @@ def document_id(passage_id: str) -> str:
 class Documents:
     """The documents of a collection, numbered in its order."""
 
-    ids: "pyarrow.StringArray"
+    ids: "pyarrow.Array | pyarrow.ChunkedArray"
     """[D]; the ids that judgements and results name."""
     first_D: np.ndarray
     """Row of each document's first passage, and the number of passages at the end. int64 [D + 1]."""
@@ -65,15 +65,14 @@ def are_cut(collection: Path) -> bool:
         return COLUMN in pq.read_schema(path).names
 
 
-def read_documents(collection: Path) -> Documents:
-    """Reads the documents. Memory: their ids, and 16 bytes per passage."""
+def read_documents(collection: Path, passage_ids: "pyarrow.Array | pyarrow.ChunkedArray") -> Documents:
+    """Reads the documents. `passage_ids`: those of the collection. Memory: 16 bytes per passage, and new ids."""
     import pyarrow.compute as pc
 
-    column = COLUMN if are_cut(collection) else "passage_id"
-    of_P = read_table(collection / "passages.parquet", columns=[column])[column].combine_chunks()
-    if column != COLUMN:
-        rows = np.arange(len(of_P) + 1)
-        return Documents(of_P, rows, rows[:-1])
+    if not are_cut(collection):
+        rows = np.arange(len(passage_ids) + 1)
+        return Documents(passage_ids, rows, rows[:-1])
+    of_P = read_table(collection / "passages.parquet", columns=[COLUMN])[COLUMN].combine_chunks()
     begins_P = np.ones(len(of_P), bool)
     begins_P[1:] = pc.not_equal(of_P[1:], of_P[:-1]).to_numpy(zero_copy_only=False)
     first_D = np.flatnonzero(begins_P)

@@ -67,7 +67,7 @@ def read_questions(collection: Path, split: str, more: Path | None = None) -> Ju
     table = read_table(collection / "queries.parquet", columns=["query_id", "split"])
     rows = np.flatnonzero(pc.equal(table["split"], split).to_numpy())
     query_ids = table["query_id"].take(pa.array(rows))
-    documents = read_documents(collection)
+    documents = read_documents(collection, passage_ids)
     pairs = [documents.passages(*_judged(collection / "qrels.parquet", split, query_ids, documents.ids))]
     if more is not None:
         pairs.append(_judged(more, split, query_ids, passage_ids))

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.data.collection import passage_id_array
 from pipeline.data.documents import read_documents
 from pipeline.errors import InputError
 from pipeline.evaluate import systems
@@ -51,7 +52,8 @@ def check_collection(node: Planned) -> None:
         )
     if config.systems:
         query_ids = {split: found.query_ids for split, found in questions_of.items()}
-        systems.read_systems(config.systems, query_ids, read_documents(collection).ids, silent)
+        documents = read_documents(collection, passage_id_array(collection))
+        systems.read_systems(config.systems, query_ids, documents.ids, silent)
 
 
 def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: Work, **runs: Path | None) -> Metrics:
@@ -70,14 +72,14 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     """
     import pyarrow as pa
 
-    from pipeline.data.collection import passage_id_array
     from pipeline.evaluate import per_query
     from pipeline.evaluate.questions import read_split_questions
     from pipeline.evaluate.split import Common, split_figures
 
     folders = {name: folder for name, folder in {"bm25": bm25, **runs}.items() if folder is not None}
     joined = fusion_rows(config, [*folders])
-    documents, passage_ids = read_documents(collection), passage_id_array(collection)
+    passage_ids = passage_id_array(collection)
+    documents = read_documents(collection, passage_ids)
     by_split = {split: read_split_questions(collection, split, config.relevance) for split in SPLITS}
     query_ids = {split: questions.query_ids for split, questions in by_split.items()}
     others, counts = systems.read_systems(config.systems, query_ids, documents.ids, work.progress)

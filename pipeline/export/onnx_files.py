@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.data.collection import passage_id_array
 from pipeline.data.documents import read_documents
 from pipeline.data.runs import ranked
 from pipeline.dense.index_files import open_index
@@ -188,7 +189,7 @@ def retrieval_measures(source: Source, ways: Mapping[str, Encode], progress: Pro
     tokens = Tokens.open(source.tokens)
     index = open_index(source.index)
     rows = question_rows(tokens, judged_places(source, split, [*qrels]), form_of(source, tokens))
-    documents = read_documents(source.collection)
+    documents = read_documents(source.collection, passage_id_array(source.collection))
     measured: dict[str, dict[str, float]] = {}
     for number, (name, encode) in enumerate(ways.items()):
         encoded = []

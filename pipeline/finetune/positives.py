@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.data.barred import pair_keys
-from pipeline.data.documents import best_rows, read_documents
+from pipeline.data.documents import are_cut, best_rows, read_documents
 from pipeline.data.judged import Judged, PassageLists, index_pairs
 from pipeline.data.stored import read_table
 
@@ -22,9 +22,9 @@ def best_positives(known: Judged, collection: Path, bm25: Path) -> PassageLists:
     first one if that run ranks none: a document is relevant although most of its passages may say nothing about the
     question. Without documents that are cut, these are all judged passages.
     """
-    documents = read_documents(collection)
-    if not documents.are_cut:
+    if not are_cut(collection):
         return known.lists
+    documents = read_documents(collection, known.passage_ids)
     question_J, passage_J = np.arange(len(known.lists)).repeat(known.lists.lengths), known.lists.flat
     document_J = documents.of_P[passage_J]
     rank_J = _ranks(bm25 / "run.parquet", known, question_J, passage_J)

@@ -184,7 +184,7 @@ def passage_order(collection: Path) -> tuple[np.ndarray, np.ndarray]:
     hashes = np.fromiter(map(hash_id, ids), dtype=np.uint64)
     rows = np.arange(len(hashes))
     if are_cut(collection):
-        documents = read_documents(collection)
+        documents = read_documents(collection, passage_id_array(collection))
         of_documents = np.fromiter(map(hash_id, documents.ids.to_pylist()), dtype=np.uint64)
         hashes, rows = np.append(hashes, of_documents), np.append(rows, documents.first_D[:-1])
     order = np.argsort(hashes)

@@ -17,7 +17,7 @@ from writing import put
 
 from pipeline.config import Config
 from pipeline.data import documents
-from pipeline.data.collection import train_positives
+from pipeline.data.collection import passage_id_array, train_positives
 from pipeline.data.ingest import IngestConfig
 from pipeline.data.judged import read_questions
 from pipeline.data.readers import irdatasets
@@ -234,7 +234,7 @@ def test_own_texts_judge_passages_or_documents(tmp_path: Path, ingested) -> None
     assert all(len(judged) > 1 for judged in passages.qrels.values())
     assert {tuple(judged) for judged in whole.qrels.values()} <= {("a.md",), ("b.md",)}
     assert not documents.are_cut(passages.folder)
-    assert documents.read_documents(whole.folder).ids.to_pylist() == ["a.md", "b.md"]
+    assert read_documents(whole.folder).ids.to_pylist() == ["a.md", "b.md"]
 
 
 def test_crops_are_asked_without_an_overlap(tmp_path: Path) -> None:
@@ -264,6 +264,11 @@ def test_a_default_is_left_out_at_any_depth() -> None:
 
 # What later stages read
 
+
+def read_documents(collection: Path) -> documents.Documents:
+    return documents.read_documents(collection, passage_id_array(collection))
+
+
 DOCUMENTS = {"a": ["a0", "a1", "a2"], "b": ["b0"], "c": ["c0", "c1"]}
 QUERIES = [("q", "train", "who?"), ("r", "train", "when?")]
 JUDGED = [("train", "q", "c", 1), ("train", "q", "a", 2), ("train", "r", "b", 1), ("train", "r", "a", 0)]
@@ -275,7 +280,7 @@ def cut(tmp_path: Path) -> Path:
 
 
 def test_rows_and_documents(cut: Path) -> None:
-    found = documents.read_documents(cut)
+    found = read_documents(cut)
     assert found.are_cut
     assert (found.ids.to_pylist(), found.first_D.tolist()) == (["a", "b", "c"], [0, 3, 4, 6])
     assert found.of_P.tolist() == [0, 0, 0, 1, 2, 2]
@@ -285,7 +290,7 @@ def test_rows_and_documents(cut: Path) -> None:
 
 def test_whole_documents_are_their_own(tmp_path: Path) -> None:
     rows = [("p0", "d", "", "x"), ("p1", "d", "", "y")]
-    found = documents.read_documents(write_collection(tmp_path / "whole", rows, [], []))
+    found = read_documents(write_collection(tmp_path / "whole", rows, [], []))
     assert not found.are_cut
     assert (found.ids.to_pylist(), found.of_P.tolist(), found.first_D.tolist()) == (["p0", "p1"], [0, 1], [0, 1, 2])
 
