@@ -49,8 +49,10 @@ class Config(BaseModel):
     """Frozen, complete and strict.
 
     No field of a recipe has a default here: the base recipe (flows/recipes/base.yaml) sets every field. A partial
-    configuration is an error; otherwise it would silently become another experiment. The docstring under a field
-    states its unit and its source. `null` has one meaning: without it (no such value, step or limit). What the program
+    configuration is an error; otherwise it would silently become another experiment. The exception are fields that came
+    after others had built artifacts and recipes without them: their default computes what was computed before, and a
+    field at its default enters no artifact's key (tasks/keys.py). The docstring under a field states its unit and its
+    source. `null` has one meaning: without it (no such value, step or limit). What the program
     or a model decides is a word: `auto`, `checkpoint`.
 
     A field of type `Path` never enters an artifact's key; the content of the file or folder does. `~` is the user's

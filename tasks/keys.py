@@ -119,4 +119,6 @@ def with_paths(value: Any, change: Callable[[tuple[str, ...], Path], Path], keys
 
 
 def _fields(config: Config) -> list[tuple[str, Any]]:
-    return [(name, getattr(config, name)) for name in type(config).model_fields]
+    """Returns (name, value) of the fields that a key has: at its default, a field is left out (see `Config`)."""
+    members = ((name, getattr(config, name), field) for name, field in type(config).model_fields.items())
+    return [(name, value) for name, value, field in members if field.is_required() or value != field.default]

@@ -27,7 +27,8 @@ def command(recipe: Recipe) -> list[str]:
     places = {name: f"{PLACE}/{path.name}" for name, path in paths(recipe)}
     fields = {name: value for name, value in recipe.model_dump(mode="json").items() if name not in IGNORED}
     names = [recipe.name] if recipe.name in known else known
-    settings = {name: list(_settings(_fields(name), fields, (), places)) for name in names}
+    brief = recipe.model_dump(mode="json", exclude_defaults=True)
+    settings = {name: list(_settings(_fields(name), fields, brief, (), places)) for name in names}
     nearest = min(names, key=lambda name: len(settings[name]))
     return ["cocondenser", "run", nearest, *(word for setting in settings[nearest] for word in ("--set", setting))]
 
@@ -37,16 +38,19 @@ def _fields(name: str) -> dict[str, Any]:
     return resolve(name).model_dump(mode="json")
 
 
-def _settings(was: dict[str, Any], now: dict[str, Any], keys: tuple[str, ...], places: dict[str, str]) -> Iterator[str]:
+def _settings(
+    was: dict[str, Any], now: dict[str, Any], brief: dict[str, Any], keys: tuple[str, ...], places: dict[str, str]
+) -> Iterator[str]:
+    """`brief`: `now` without fields at their defaults, for sections that are written as a whole."""
     for key, value in now.items():
         here = (*keys, key)
         old = was.get(key)
         if value == old:
             continue
         if isinstance(value, dict) and isinstance(old, dict) and value.get("reader") == old.get("reader"):
-            yield from _settings(old, value, here, places)
+            yield from _settings(old, value, brief.get(key, {}), here, places)
         else:  # another reader has other fields, which replace the section
-            yield f"{'.'.join(here)}={_text(_placed(value, here, places))}"
+            yield f"{'.'.join(here)}={_text(_placed(brief.get(key, value), here, places))}"
 
 
 def _placed(value: Any, keys: tuple[str, ...], places: dict[str, str]) -> Any:

@@ -12,6 +12,7 @@ from flows.serving.rankings import Failure, Ranking
 from pipeline.bm25.highlights import Request
 from pipeline.data.arrow import text_array
 from pipeline.data.collection import ROWS, unknown_question
+from pipeline.data.documents import judged_id
 from pipeline.data.metadata import EXACT, Value
 from pipeline.data.stored import read_batches
 
@@ -47,7 +48,8 @@ def describe_answers(
     """The answers of each question, from its ranked passages."""
     rows = [row for ranking in rankings if isinstance(ranking, Ranking) for row in ranking.rows_K.tolist()]
     passages = session.passages.read(rows)
-    known_questions = session.known_questions([passage["passage_id"] for passage in passages])
+    judged = judged_id(session.collection)
+    known_questions = session.known_questions([judged(passage["passage_id"]) for passage in passages])
     matchers = iter(session.highlighter(_shown_texts(questions, rankings, passages)))
     described = zip(passages, session.passages.metadata(rows), strict=True)
     all_answers: list[Answers] = []
@@ -66,7 +68,7 @@ def describe_answers(
                     **passage,
                     excerpt=part,
                     highlights=matcher.spans(part),
-                    question=known_questions.get(passage["passage_id"], ""),
+                    question=known_questions.get(judged(passage["passage_id"]), ""),
                     metadata=metadata,
                 )
             )
@@ -87,7 +89,8 @@ def _shown_texts(
 
 
 def questions_by_passage(collection: Path, passage_ids: Sequence[str] | None = None) -> dict[str, str]:
-    """{passage id: the collection's first question to which the passage is relevant}. None: of all passages.
+    """{passage id: the collection's first question to which the passage is relevant}. None: of all passages. Where
+    documents are cut, their ids stand for passage ids.
 
     Raises InputError for damaged tables.
     """

@@ -15,6 +15,7 @@ from flows.serving.answers import Answers, describe_answers
 from flows.serving.question import LONGEST, Question
 from flows.serving.rankings import WIDER, Failure, Mask, Ranking, fuse_rankings
 from pipeline.bm25.java_child import JavaFailed
+from pipeline.data.documents import best_rows
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Choice
 from pipeline.formatting import counted
@@ -224,7 +225,8 @@ def best_passages(rows_K: np.ndarray, k: int, documents: Callable[[np.ndarray], 
     """Positions in a ranking of the best passage of each of its first k documents, best first."""
     length = EXTRA * k
     while True:
-        firsts = np.sort(np.unique(documents(rows_K[:length]), return_index=True)[1])
+        document_K = documents(rows_K[:length])
+        firsts = best_rows(np.zeros(len(document_K), np.int64), document_K)
         if len(firsts) >= k or length >= len(rows_K):
             return firsts[:k]
         length *= WIDER

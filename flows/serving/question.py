@@ -35,7 +35,7 @@ class Session:
     passages: Passages
     where: Where
     known_questions: Callable[[Sequence[str]], Mapping[str, str]]
-    """Passage ids -> {passage id: a question to which it is relevant}, for all of these that have one, or for more."""
+    """Judged ids (data/documents.py) -> {id: a question to which it is relevant}, for all that have one, or more."""
     dense: DenseRetriever | None
     bm25: BM25Retriever | None
     bm25_thread: ThreadPoolExecutor

@@ -29,7 +29,7 @@ class BM25Config(Config):
     """Share of length normalisation. Lucene's default is 0.75, Anserini's 0.4."""
     titles: int = Field(ge=0, le=10)
     """Number of times that the title precedes the text in the index (a weight on its terms). 0: only the text."""
-    language: str | None
+    language: str | None = ENGLISH
     """Language of passages and questions, an ISO code such as `de` (docs/languages.md has all): Lucene's analyser for
     it stems words and leaves out stop words; Chinese, Japanese and Korean are indexed as pairs of characters. `auto`:
     the language of most words in a sample of the passages; if it is not sure, as null. null: words in lower case,

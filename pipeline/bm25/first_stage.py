@@ -11,6 +11,7 @@ import pyarrow as pa
 from pipeline.data import run_files, runs
 from pipeline.data.barred import ById, Dropped, free
 from pipeline.data.collection import Query, passage_ids, read_qrels, read_queries
+from pipeline.data.documents import are_cut
 from pipeline.data.parquet import parquet_writer
 from pipeline.notices import Examples, keep, noticed, of_counts
 from pipeline.runtime.work import Metrics, Progress, Work
@@ -64,17 +65,18 @@ def write_first_stage(
     progress: Progress,
     examples: Examples | None = None,
     explained: Collection[str] = (),
+    cut: bool = False,
 ) -> Counter[str]:
     """Writes `run.parquet`, `run.trec` and `negatives.parquet`. `depths`: passages kept, by split.
 
-    `barred`: see `barred.by_id`; `dropped` counts the barred hits.
+    `barred`: see `barred.by_id`; `dropped` counts the barred hits. `cut`: see `runs.writer`.
     Counts `questions`, `questions_without_hits` and `negatives`. `examples` gets the first questions without hits,
     except those in `explained`, to which `find` may add.
     """
     counts: Counter[str] = Counter(questions=0, questions_without_hits=0, negatives=0)
     examples = {} if examples is None else examples
     with (
-        runs.writer(out) as write_run,
+        runs.writer(out, cut) as write_run,
         parquet_writer(out / "negatives.parquet", runs.NEGATIVES, compression="zstd") as negatives,
     ):
         for split, depth in depths.items():
@@ -144,7 +146,10 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
         return [hits(rows, slice(*span), ids) for span in spans]
 
     barred = by_id(collection)
-    counts.update(write_first_stage(work.out, questions, barred, dropped, depths, find, work.progress, examples))
+    cut = are_cut(collection)
+    counts.update(
+        write_first_stage(work.out, questions, barred, dropped, depths, find, work.progress, examples, cut=cut)
+    )
     return {**counts, **dropped.metrics(), **noticed(notices(counts, examples, dropped))}
 
 

@@ -19,6 +19,7 @@ from pipeline.bm25.settings import write_stop_words
 from pipeline.bm25.texts import CONTROL, clean_question, contents, prepared
 from pipeline.data.barred import Dropped, by_id
 from pipeline.data.collection import Query, at_rows, passage_batches, passage_count, passage_ids, sample_rows
+from pipeline.data.documents import are_cut
 from pipeline.data.words import run_share
 from pipeline.errors import InputError
 from pipeline.notices import EXAMPLES, Examples, keep, notice, noticed, one_line
@@ -150,7 +151,16 @@ def build_artifact(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str
 
         counts.update(
             first_stage.write_first_stage(
-                out, questions, barred, dropped, job["depths"], find, progress, examples, empty
+                out,
+                questions,
+                barred,
+                dropped,
+                job["depths"],
+                find,
+                progress,
+                examples,
+                empty,
+                are_cut(collection),
             )
         )
     uncut = [] if job["passages"] else runs_of_letters(collection)

@@ -11,6 +11,7 @@ from pipeline.config import Config, each_once
 from pipeline.cross_encoder.lengths import check_cross_encoder, count_cut
 from pipeline.cross_encoder.score_pairs import score
 from pipeline.data.collection import passage_ids, read_queries
+from pipeline.data.documents import are_cut
 from pipeline.errors import InputError
 from pipeline.runtime.work import Metrics, Work
 
@@ -69,7 +70,7 @@ def rerank(
     score_N = np.mean(of_each, axis=0, dtype=np.float64)
 
     ends = np.cumsum([one.near_R.sum() for one in lists])[:-1]
-    with runs.writer(work.out) as write:
+    with runs.writer(work.out, are_cut(collection)) as write:
         for one, new_N in zip(lists, np.split(score_N, ends), strict=True):
             new = reordered(one.run, one.near_R, new_N)
             write(one.split, one.id_Q[new.question_R].tolist(), ids[new.passage_R].tolist(), new.score_R)

@@ -57,7 +57,7 @@ def soft_labels(
     lengths = check_cross_encoder(cross_encoder, tokens)
     first = first_negatives(config.negatives_from, collection, bm25)
     dropped = Dropped()
-    pools = read_pools(collection, first, config.negative_depth, mined=mined, dropped=dropped)
+    pools = read_pools(collection, first, config.negative_depth, bm25=bm25, mined=mined, dropped=dropped)
     own = join_lists(pools.judged, *pools.negatives)
     query_N = pools.queries.repeat(own.lengths)
     score_N = score(cross_encoder, tokens, query_N, own.flat, work)

@@ -1,6 +1,7 @@
 """Passages that cannot be negatives of a question ("barred" ones): one rule for all sources of negatives.
 
-    judged      the passage is judged relevant for the question
+    judged      the passage is judged relevant for the question, or it is one of a document that is; of documents that
+                are cut, those that are the question itself are left out under this name too
     duplicate   the passage has exactly the text of a judged one, apart from white space at both ends; a passage
                 without text is compared by its title
     question    the passage is the question itself: it has the question's id (BEIR's `ignore_identical_ids`) or the
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pipeline.data.collection import passage_batches
+from pipeline.data.documents import read_documents
 from pipeline.data.ids import hash_id
 from pipeline.data.stored import input_error_on_read, read_table
 from pipeline.notices import EXAMPLES, notice
@@ -117,8 +119,13 @@ def read_barred(collection: Path, known: "Judged") -> Barred:
         return between(Texts(*np.zeros((2, 0), np.uint64)), *np.zeros((4, 0), np.int64))
     texts = read_table(collection / "queries.parquet", columns=["text"])["text"].take(pa.array(known.queries))
     query_words_n = np.array([hash_id(same_words(text)) for text in texts.to_pylist()], np.uint64)
-    own_n = pc.fill_null(pc.index_in(known.query_ids, value_set=known.passage_ids), -1).to_numpy()
+    documents = read_documents(collection, known.passage_ids)
+    own_n = pc.fill_null(pc.index_in(known.query_ids, value_set=documents.ids), -1).to_numpy()
     judged = np.arange(len(known.queries)).repeat(known.lists.lengths), known.lists.flat
+    if documents.are_cut:
+        questions = np.concatenate([judged[0], np.arange(len(own_n))])
+        judged = documents.passages(questions, np.concatenate([documents.of_P[judged[1]], own_n]))
+        own_n = np.full_like(own_n, -1)
     return between(read_texts(collection), query_words_n, own_n, *judged)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pipeline.data.arrow import integer_array
+from pipeline.data.documents import COLUMN, judged_passages
 from pipeline.data.parquet import parquet_file, parquet_writer
 from pipeline.data.stored import AGAIN, input_error_on_read, read_batches, read_table
 from pipeline.errors import InputError
@@ -38,6 +39,8 @@ class Passage(NamedTuple):
     text: str
     metadata: Mapping[str, Any] = MappingProxyType({})
     """Further fields of the source, by name; ingest keeps those that its configuration names (data/metadata.py)."""
+    document: str = ""
+    """The document that it was cut from, if judgements refer to documents (data/documents.py)."""
 
 
 class Query(NamedTuple):
@@ -50,7 +53,10 @@ class Query(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """One line of the qrels. A passage is a positive of its query if `relevance` > 0."""
+    """One line of the qrels. A passage is a positive of its query if `relevance` > 0.
+
+    Where documents are cut into passages, `passage_id` is the id of a document (data/documents.py).
+    """
 
     split: str
     query_id: str
@@ -77,15 +83,18 @@ class Source:
     """Figures for ingest.json that only the reader knows; complete once the streams have been read."""
     examples: Examples = field(default_factory=dict)
     """The first examples of some of these counts: ids, or names in the source."""
+    judges_documents: bool = False
+    """Whether passages have a `document`, which the judgements name."""
 
 
-def schemas() -> dict[str, "pyarrow.Schema"]:
-    """Returns the columns of each table of a collection."""
+def schemas(judges_documents: bool = False) -> dict[str, "pyarrow.Schema"]:
+    """Returns the columns of each table of a collection. `judges_documents`: see `Source`."""
     import pyarrow as pa
 
     text = pa.string()
+    passage_columns = (*PASSAGE_COLUMNS, COLUMN) if judges_documents else PASSAGE_COLUMNS
     return {
-        "passages": pa.schema([(name, text) for name in PASSAGE_COLUMNS]),
+        "passages": pa.schema([(name, text) for name in passage_columns]),
         "queries": pa.schema([("query_id", text), ("split", text), ("text", text), ("answers", pa.list_(text))]),
         "qrels": pa.schema([("split", text), ("query_id", text), ("passage_id", text), ("relevance", pa.int32())]),
         "negatives": pa.schema([("query_id", text), ("passage_id", text)]),
@@ -97,7 +106,9 @@ def write_table(path: Path, schema: "pyarrow.Schema", rows: Iterable[Sequence]) 
     import pyarrow as pa
 
     stream, written = iter(rows), 0
-    with parquet_writer(path, schema, compression="zstd", use_dictionary=["split", "doc_id", "query_id"]) as writer:
+    with parquet_writer(
+        path, schema, compression="zstd", use_dictionary=["split", "doc_id", COLUMN, "query_id"]
+    ) as writer:
         while group := list(islice(stream, ROWS)):
             columns = [
                 pa.array(values, kind) for values, kind in zip(zip(*group, strict=True), schema.types, strict=True)
@@ -182,7 +193,8 @@ def read_qrels(
 ) -> dict[str, dict[str, int]]:
     """Reads {query_id: {passage_id: relevance}} of `splits`, in the table's order (DPR: the best positive first).
 
-    Judgements of dev and test may name passages that the collection lacks. `query_ids`: the result of
+    Where documents are cut, their ids stand for passage ids (data/documents.py). Judgements of dev and test may name
+    passages that the collection lacks. `query_ids`: the result of
     `read_query_ids`, if the caller has it. Raises InputError for a question that is not in the collection.
     """
     path = collection / "qrels.parquet"
@@ -212,9 +224,17 @@ def read_qrels_table(path: Path, splits: Sequence[str]) -> dict[str, dict[str, i
 
 
 def train_positives(collection: Path) -> dict[str, tuple[str, ...]]:
-    """Reads {training question: its positives, in the order of qrels.parquet}; questions without one are left out."""
+    """Reads {training question: its positives, in the order of qrels.parquet}; questions without one are left out.
+
+    Of a relevant document that was cut these are all passages.
+    """
     positives = {
-        query: tuple(passage for passage, relevance in judged.items() if relevance > 0)
+        query: [judged_id for judged_id, relevance in judged.items() if relevance > 0]
         for query, judged in read_qrels(collection, ["train"]).items()
     }
-    return {query: passages for query, passages in positives.items() if passages}
+    passages = judged_passages(collection, (judged_id for judged in positives.values() for judged_id in judged))
+    return {
+        query: tuple(passage for judged_id in judged for passage in passages.get(judged_id, ()))
+        for query, judged in positives.items()
+        if judged
+    }

@@ -5,6 +5,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -70,16 +71,17 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     source: Source = READERS[config.reader].read(config, work.progress)
     counts: Counter[str] = Counter()
     examples: Examples = {}
-    tables = schemas()
+    tables = schemas(source.judges_documents)
     names = getattr(config, "metadata", ())
     column_metrics: Metrics = {}
 
     def write(name: str, rows: Iterable[Sequence]) -> None:
         counts[name] = write_table(work.out / f"{name}.parquet", tables[name], rows)
 
-    passages, documents, queries, empty = array("Q"), array("Q"), array("Q"), array("Q")
-    placed = _passages(source, passages, documents, empty, counts, examples, work.progress)
-    write("passages", (row[:-1] for row in keep_metadata(placed, names, work.out, column_metrics)))  # without metadata
+    passages, documents, queries, empty, cut = array("Q"), array("Q"), array("Q"), array("Q"), array("Q")
+    placed = _passages(source, passages, documents, empty, cut, counts, examples, work.progress)
+    columns = attrgetter(*tables["passages"].names)  # no metadata
+    write("passages", map(columns, keep_metadata(placed, names, work.out, column_metrics)))
     if not counts["passages"]:
         raise InputError(f"ingest: the {config.reader} source holds no passage with text")
     known_passages = sort(passages)
@@ -94,10 +96,12 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     known_queries = sort(queries)
     forbid_repeats("query id", known_queries, ((place, row.query_id) for place, row in source.queries()))
 
-    ids, dropped = (known_queries, known_passages, sort(empty)), Dropped()
+    left_out, dropped = sort(empty), Dropped()
+    ids = known_queries, sort(cut) if source.judges_documents else known_passages, left_out
     counts["missing_qrels"] = 0
     write("qrels", _distinct(_known("qrels", _named(source.qrels()), *ids, counts, examples), counts, examples))
     if source.negatives:
+        ids = known_queries, known_passages, left_out
         rows = _known("negatives", _named(source.negatives()), *ids, counts, examples)
         write("negatives", _free((row for _, row in rows), by_id(work.out), dropped))
         counts.update(dropped.metrics())
@@ -114,16 +118,17 @@ def _passages(
     ids: array,
     documents: array,
     empty: array,
+    cut: array,
     counts: Counter[str],
     examples: Examples,
     progress: Progress,
 ) -> Iterator[tuple[str, Passage]]:
     """Yields (place, passage) of the passages with text, with `doc_id` set.
 
-    Appends the hashes of ids to `ids`, `documents` and `empty`.
+    Appends the hashes of ids to `ids`, `documents`, `empty` and, of documents that are cut, `cut`.
     """
     counts.update(documents=0, words=0, empty_passages=0)
-    document = None
+    document, whole = None, ""
     for done, (place, row) in enumerate(source.passages(), 1):
         if done % 1000 == 0:
             progress(done, None, "passages")
@@ -134,8 +139,13 @@ def _passages(
             counts["empty_passages"] += 1
             keep_example(examples, "empty_passages", row.passage_id)
             empty.append(hash_id(row.passage_id))
+            if row.document:
+                empty.append(hash_id(row.document))
             continue
         ids.append(hash_id(row.passage_id))
+        if row.document != whole:
+            whole = row.document
+            cut.append(hash_id(whole))
         if not row.doc_id or row.doc_id != document:
             counts["documents"] += 1
             if row.doc_id:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.data.collection import unknown_question
+from pipeline.data.documents import read_documents
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
 
@@ -42,7 +43,8 @@ class Judged:
     queries: np.ndarray
     """[n] int64, ascending."""
     lists: PassageLists
-    """All judged passages of each, in the order of qrels.parquet."""
+    """All judged passages of each, in the order of qrels.parquet. Of a judged document that was cut these are all its
+    passages, of which one is trained on (finetune/positives.py)."""
     query_ids: pa.ChunkedArray
     """Ids of the n questions."""
     passage_ids: pa.ChunkedArray
@@ -57,7 +59,7 @@ class Judged:
 
 
 def read_questions(collection: Path, split: str, more: Path | None = None) -> Judged:
-    """Reads all questions of `split`, judged or not. `more`: a further qrels.parquet (pseudo-labels).
+    """Reads all questions of `split`, judged or not. `more`: a further qrels.parquet, of passages (pseudo-labels).
 
     Unknown passages are left out. Raises InputError for an unknown question.
     """
@@ -65,16 +67,23 @@ def read_questions(collection: Path, split: str, more: Path | None = None) -> Ju
     table = read_table(collection / "queries.parquet", columns=["query_id", "split"])
     rows = np.flatnonzero(pc.equal(table["split"], split).to_numpy())
     query_ids = table["query_id"].take(pa.array(rows))
-    filters = [("split", "=", split), ("relevance", ">", 0)]
-    paths = [path for path in (collection / "qrels.parquet", more) if path]
-    tables = [read_table(path, filters=filters) for path in paths]
-    for path, one in zip(paths, tables, strict=True):
-        unknown = one.filter(pc.invert(pc.is_in(one["query_id"], value_set=query_ids.combine_chunks())))
-        if len(unknown):
-            raise unknown_question(path, unknown["query_id"][0].as_py())
-    qrels = pa.concat_tables([one.select(["query_id", "passage_id"]) for one in tables])
-    lists = _lists(*index_pairs(qrels, query_ids, passage_ids), len(rows))
-    return Judged(rows.astype(np.int64), lists, query_ids, passage_ids)
+    documents = read_documents(collection, passage_ids)
+    pairs = [documents.passages(*_judged(collection / "qrels.parquet", split, query_ids, documents.ids))]
+    if more is not None:
+        pairs.append(_judged(more, split, query_ids, passage_ids))
+    questions, passages = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    return Judged(rows.astype(np.int64), _lists(questions, passages, len(rows)), query_ids, passage_ids)
+
+
+def _judged(
+    path: Path, split: str, query_ids: pa.ChunkedArray, judged_ids: pa.ChunkedArray | pa.Array
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the `index_pairs` of a table's relevant judgements. Raises InputError for an unknown question."""
+    table = read_table(path, filters=[("split", "=", split), ("relevance", ">", 0)])
+    unknown = table.filter(pc.invert(pc.is_in(table["query_id"], value_set=query_ids.combine_chunks())))
+    if len(unknown):
+        raise unknown_question(path, unknown["query_id"][0].as_py())
+    return index_pairs(table, query_ids, judged_ids)
 
 
 def read_judged(collection: Path, split: str, more: Path | None = None) -> Judged:
@@ -88,7 +97,7 @@ def read_judged(collection: Path, split: str, more: Path | None = None) -> Judge
 
 
 def index_pairs(
-    table: pa.Table, query_ids: pa.ChunkedArray, passage_ids: pa.ChunkedArray
+    table: pa.Table, query_ids: pa.ChunkedArray | pa.Array, passage_ids: pa.ChunkedArray | pa.Array
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns (index in `query_ids`, index in `passage_ids`) of each row of a table, int32 [N]; -1: unknown."""
     queries = pc.fill_null(pc.index_in(table["query_id"], value_set=query_ids), -1)

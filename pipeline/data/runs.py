@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.data.documents import best_rows, document_id
 from pipeline.data.parquet import parquet_writer
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
@@ -99,8 +100,10 @@ def ranked(question_R: np.ndarray, passage_R: np.ndarray, score_R: np.ndarray, t
 
 
 @contextmanager
-def writer(folder: Path) -> Iterator[Write]:
+def writer(folder: Path, cut: bool = False) -> Iterator[Write]:
     """Writes `run.parquet` and `run.trec` (dev and test only) in pieces.
+
+    `cut`: the passages are pieces of documents, which run.trec then ranks, as the judgements name them.
 
     `with writer(out) as write: write(split, query_ids_R, passage_ids_R, scores_R)`. All rows of a question are in one
     call, best first (see `row_order`).
@@ -128,13 +131,22 @@ def writer(folder: Path) -> Iterator[Write]:
             if len(rows) == 0:
                 return
             if split in TREC_SPLITS:
-                trec.write(trec_lines(rows))
+                trec.write(trec_lines(_of_documents(rows) if cut else rows))
             pending.append(rows)
             if sum(map(len, pending)) >= ROWS:
                 flush()
 
         yield write
         flush()
+
+
+def _of_documents(rows: pa.Table) -> pa.Table:
+    """Returns the rows of each question's documents, each with the score of its best passage."""
+    documents = pa.array(map(document_id, rows["passage_id"].to_pylist()), pa.string())
+    question_R = np.cumsum(rows["rank"].to_numpy() == 1)
+    best_R = best_rows(question_R, documents.dictionary_encode().indices.to_numpy())
+    named = rows.set_column(rows.schema.get_field_index("passage_id"), "passage_id", documents).take(best_R)
+    return named.set_column(rows.schema.get_field_index("rank"), "rank", pa.array(ranks(question_R[best_R])))
 
 
 def trec_lines(rows: pa.Table) -> str:

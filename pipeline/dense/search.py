@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 
 from pipeline.config import Config, each_once
 from pipeline.data.collection import Query, passage_id_array, read_queries, train_positives
+from pipeline.data.documents import are_cut
 from pipeline.data.stored import AGAIN
 from pipeline.dense import shard_reuse
 from pipeline.dense.approximate import ApproximateConfig, approximate_top_k
@@ -131,7 +132,7 @@ def _write(questions: Questions, job: Job, collection: Path, out: Path) -> Metri
     ids = passage_id_array(collection)
     seconds, searched_exactly = 0.0, 0
     recalls = [np.empty((0, 2))]
-    with writer(out) as write:
+    with writer(out, are_cut(collection)) as write:
         for number, (start, stop) in enumerate(job.spans):
             lists = np.load(job.folder / shards.name(number), mmap_mode="r")
             query_ids = [query.query_id for _, query in questions[start:stop] for _ in range(lists["rows"].shape[1])]

@@ -27,7 +27,8 @@ class EvaluateConfig(Config):
     """Smallest relevant judgement in binary measures (1; TREC Deep Learning: 2). nDCG uses the grades."""
     systems: dict[systems.Name, Path]
     """Other systems as rows of every table, by name: run files, plain or compressed, with TREC's six columns or MS
-    MARCO's three, of dev, test or both. Passages are sorted by score, equal scores in the file's order."""
+    MARCO's three, of dev, test or both. Passages (documents, if these are cut) are sorted by score, equal scores in
+    the file's order."""
     fusions: list[Annotated[list[str], Field(min_length=2)]]
     """Fusions besides that of BM25 and the last dense run: two or more of `bm25`, `pretrained`, `stage1`, `stage2`
     (`stage2-2`, ... of further rounds), `rerank` and the names of `systems`."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.data.collection import passage_id_array
+from pipeline.data.documents import read_documents
 from pipeline.errors import InputError
 from pipeline.evaluate import systems
 from pipeline.evaluate.config import SPLITS, EvaluateConfig
@@ -51,13 +52,16 @@ def check_collection(node: Planned) -> None:
         )
     if config.systems:
         query_ids = {split: found.query_ids for split, found in questions_of.items()}
-        systems.read_systems(config.systems, query_ids, passage_id_array(collection), silent)
+        documents = read_documents(collection, passage_id_array(collection))
+        systems.read_systems(config.systems, query_ids, documents.ids, silent)
 
 
 def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: Work, **runs: Path | None) -> Metrics:
     """Writes `metrics.json`, `per_query.parquet`, `answers.parquet` and, if questions have answers,
     `answer_qrels.parquet` (columns as the collection's qrels) for the runs in `bm25`, `runs` and `config.systems`.
 
+    Where documents are cut, qrels and `config.systems` name documents, and each list ranks documents by their best
+    passages (pipeline/data/documents.py); answers.parquet has these passages.
     Qrels measure a split's questions with a relevant passage, answer hits (passages with an answer among the first 5,
     20 and 100) those with answers; a split may have either or both. A question without results counts as zero, and is
     counted. A system is in a split's table only if its run has rows of that split.
@@ -75,10 +79,11 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     folders = {name: folder for name, folder in {"bm25": bm25, **runs}.items() if folder is not None}
     joined = fusion_rows(config, [*folders])
     passage_ids = passage_id_array(collection)
+    documents = read_documents(collection, passage_ids)
     by_split = {split: read_split_questions(collection, split, config.relevance) for split in SPLITS}
     query_ids = {split: questions.query_ids for split, questions in by_split.items()}
-    others, counts = systems.read_systems(config.systems, query_ids, passage_ids, work.progress)
-    common = Common(config, collection, passage_ids, joined, depths(bm25), work)
+    others, counts = systems.read_systems(config.systems, query_ids, documents.ids, work.progress)
+    common = Common(config, collection, passage_ids, documents, joined, depths(bm25), work)
     choices: dict[str, FusionChoice] = {}
     splits: dict[str, Any] = {}
     tables: dict[str, list[pa.Table]] = {"per_query": [], "answers": [], "answer_qrels": []}

@@ -129,18 +129,24 @@ def choose(
     methods: Sequence[Method],
     weights: Sequence[float],
     k: float,
+    document_P: np.ndarray | None = None,
 ) -> Choice | None:
     """Returns the method and weight with the best RR@10; the first of equal ones. `relevant`: see `is_relevant`.
 
-    Returns None if none of them finds a relevant passage.
+    `document_P`: document of each passage, ascending; documents are then ranked by their best passages, and `relevant`
+    names documents. None: passages are ranked. Returns None if none of them finds a relevant one.
     """
     best, best_value = None, 0.0
     for method in methods:
         joined = union(runs, method, k)
-        relevant_R = is_relevant(joined.question_R, joined.passage_R, relevant)
+        ranked_R = joined.passage_R if document_P is None else document_P[joined.passage_R]
+        # The rows are in the order of questions and passages, and so are those of each document.
+        first_G = np.flatnonzero(np.diff(joined.question_R, prepend=-1) | np.diff(ranked_R, prepend=-1))
+        question_G, ranked_G = joined.question_R[first_G], ranked_R[first_G]
+        relevant_G = is_relevant(question_G, ranked_G, relevant)
         for weight in weights:
-            score_R = joined.score_R(weight)
-            value = mean_reciprocal_rank(joined.question_R, joined.passage_R, score_R, relevant_R, questions)
+            score_G = np.maximum.reduceat(joined.score_R(weight), first_G) if len(first_G) else np.zeros(0)
+            value = mean_reciprocal_rank(question_G, ranked_G, score_G, relevant_G, questions)
             if value > best_value:
                 best, best_value = Choice(method, weight), value
     return best

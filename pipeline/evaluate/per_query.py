@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline.data.documents import Documents
 from pipeline.data.parquet import write_parquet
 from pipeline.data.qrels import Qrels
 from pipeline.data.runs import Run
@@ -33,16 +34,25 @@ def measure_rows(
 
 
 def answer_rows(
-    split: str, system: str, run: Run, questions: SplitQuestions, passage_ids: pa.Array, hits: Qrels, depth: int
+    split: str,
+    system: str,
+    run: Run,
+    questions: SplitQuestions,
+    passage_ids: pa.Array,
+    documents: Documents,
+    hits: Qrels | None,
+    depth: int,
 ) -> pa.Table:
     """Returns the first `depth` passages of each question, with their judgements (or null) and whether they hold an
-    answer (null if the question has none). `hits`: {question: {passage that holds an answer: 1}}."""
+    answer (null if the question has none). `hits`: {question: {passage that holds an answer: 1}}; None: the system's
+    passages are not known, only their documents."""
     top_R = run.rank_R <= depth
     query_R = questions.query_ids.take(pa.array(run.question_R[top_R])).to_pylist()
     passage_R = passage_ids.take(pa.array(run.passage_R[top_R])).to_pylist()
     rows = [*zip(query_R, passage_R, strict=True)]
-    grades = [questions.qrels.get(q, {}).get(p) for q, p in rows]
-    holding = [p in hits.get(q, {}) if q in questions.answers else None for q, p in rows]
+    judged = documents.ids.take(pa.array(documents.of_P[run.passage_R[top_R]])).to_pylist()
+    grades = [questions.qrels.get(q, {}).get(p) for q, p in zip(query_R, judged, strict=True)]
+    holding = [None if hits is None or q not in questions.answers else p in hits.get(q, {}) for q, p in rows]
     return pa.table(
         {
             "split": pa.array([split] * len(query_R), pa.string()),

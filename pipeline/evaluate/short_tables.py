@@ -130,6 +130,10 @@ def notes(metrics: Mapping[str, Any]) -> list[str]:
     part = metrics["splits"][shown_split(metrics)]
     measures = [measure for _, columns in tables_of(metrics, shown_split(metrics)) for measure in columns]
     lines = shallow_notes(metrics, shown_split(metrics), measures)
+    for name, fewest in part.get("fewest_documents", {}).items():
+        lines.append(
+            f"{metrics['labels'][name]}: lists are cut by passages, and hold at least {counted(fewest, 'documents')}"
+        )
     for found in (part, part.get("answers", {})):
         for name, count in found.get("questions_without_results", {}).items():
             if count and (found is part or count != part.get("questions_without_results", {}).get(name)):

@@ -9,11 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.data.documents import Documents
 from pipeline.data.qrels import Qrels
 from pipeline.data.runs import Run
 from pipeline.evaluate import answer_qrels, per_query
 from pipeline.evaluate.answer_qrels import CheckedPairs, find_answers
 from pipeline.evaluate.fusion import Choice, choose, fuse, untuned
+from pipeline.evaluate.max_passage import (
+    as_documents,
+    best_of_documents,
+    fewest_documents,
+    numbered,
+    with_first_passages,
+)
 from pipeline.evaluate.measures import HIT_PROVIDERS, HITS, MEASURES, PROVIDERS, Providers, as_ranks, measure, nb_recall
 from pipeline.evaluate.questions import SplitQuestions, select_questions
 from pipeline.evaluate.rows import compared, is_dense
@@ -56,11 +64,19 @@ class Common:
     collection: Path
     passage_ids: pa.Array
     """All ids of the collection, in its order."""
+    documents: Documents
+    """What is judged: the passages, or the documents that they were cut from."""
     joined: Mapping[str, Sequence[str]]
     """{fusion: its runs}."""
     depths: Mapping[str, int]
     """{run: requested length of its lists} of runs whose lists end if nothing more is found."""
     work: Work
+
+    @property
+    def without_passages(self) -> set[str]:
+        """Rows whose lists name documents that were cut, not passages: other systems, and fusions with them."""
+        others = {*self.config.systems} if self.documents.are_cut else set()
+        return others | {name for name, members in self.joined.items() if others & {*members}}
 
 
 def split_figures(
@@ -73,17 +89,24 @@ def split_figures(
 ) -> SplitFigures:
     """Returns measures of the flow's own runs, `own_runs`, of `others`, and of their fusions.
 
-    Chooses fusions that are missing in `choices`, and adds them.
+    `others` rank documents: their rows are numbers of documents. Chooses fusions that are missing in `choices`, and
+    adds them.
     """
     config, passage_ids, progress = common.config, common.passage_ids, common.work.progress
+    documents, unread = common.documents, common.without_passages
     query_ids = questions.query_ids.to_pylist()
     answers = [questions.answers.get(query_id, ()) for query_id in query_ids]
-    runs = {**own_runs, **others}
-    checked = find_answers(common.collection, [*runs.values()], answers, answer_qrels.NOTHING, progress)
-    joined = fused(common, split, questions, runs, checked, choices)
-    runs |= joined
-    checked = find_answers(common.collection, [*joined.values()], answers, checked, progress)
+    lists = {**own_runs, **{name: with_first_passages(run, documents) for name, run in others.items()}}
+    runs = {name: best_of_documents(run, documents) for name, run in lists.items()}
+    found = [run for name, run in runs.items() if name not in unread]
+    checked = find_answers(common.collection, found, answers, answer_qrels.NOTHING, progress)
+    joined = fused(common, split, questions, lists, checked, choices)
+    lists |= joined
+    runs |= {name: best_of_documents(run, documents) for name, run in joined.items()}
+    found = [runs[name] for name in joined if name not in unread]
+    checked = find_answers(common.collection, found, answers, checked, progress)
     hits = checked.qrels(questions.query_ids, passage_ids)
+    ranked = {name: numbered(run, documents) for name, run in runs.items()}
     done = 0
 
     def tick() -> None:
@@ -92,19 +115,22 @@ def split_figures(
         progress(done, len(runs) * (bool(questions.qrels) + bool(questions.answers)), "runs")
 
     judged, without = run_figures(
-        runs, own_runs, questions, questions.qrels, config.relevance, PROVIDERS, passage_ids, tick
+        ranked, own_runs, questions, questions.qrels, config.relevance, PROVIDERS, documents.ids, tick
     )
-    dense = {name: run for name, run in own_runs.items() if is_dense(name)}
+    dense = {name: ranked[name] for name in own_runs if is_dense(name)}
+    cut = cuts(common, lists, runs)
     figures: dict[str, Any] = {
         "questions": len(questions.qrels),
         "questions_without_relevant": questions.without_relevant,
         "questions_without_results": without,
-        "cut_at": cuts(common, runs),
+        "cut_at": cut,
+        **({"fewest_documents": fewest_documents(lists, runs, cut)} if documents.are_cut else {}),
         **_table(common, judged, MEASURES),
         "neighbours": nb_recall(dense, len(query_ids), config.nb_recall),
     }
     holding = {query_id: hits.get(query_id, {}) for query_id in questions.answers}
-    hit, without = run_figures(runs, own_runs, questions, holding, 1, HIT_PROVIDERS, passage_ids, tick)
+    read = {name: run for name, run in runs.items() if name not in unread}
+    hit, without = run_figures(read, own_runs, questions, holding, 1, HIT_PROVIDERS, passage_ids, tick)
     if hit:
         counts = {"questions": len(holding), "questions_without_results": without}
         figures["answers"] = {**counts, **_table(common, hit, HITS)}
@@ -113,7 +139,12 @@ def split_figures(
     return SplitFigures(
         figures,
         [per_query.measure_rows(split, n, query_ids, figures_Q.get(n, {}), hits_Q.get(n, {})) for n in runs],
-        [per_query.answer_rows(split, n, run, questions, passage_ids, hits, config.answers) for n, run in runs.items()],
+        [
+            per_query.answer_rows(
+                split, n, run, questions, passage_ids, documents, hits if n in read else None, config.answers
+            )
+            for n, run in runs.items()
+        ],
         checked.table(split, questions.query_ids, passage_ids) if questions.answers else None,
     )
 
@@ -131,6 +162,8 @@ def fused(
     for name, members in common.joined.items():
         if runs.keys() >= {*members}:
             parts = [runs[member] for member in members]
+            if name in common.without_passages:
+                parts = [as_documents(part, common.documents) for part in parts]
             if name not in choices:
                 choices[name] = choose_fusion(common, split, parts, questions, checked)
             fusions[name] = fuse(parts, choices[name].choice, common.config.reciprocal_k)
@@ -164,11 +197,17 @@ def run_figures(
     return values, without
 
 
-def cuts(common: Common, runs: Mapping[str, Run]) -> dict[str, int]:
-    """Returns {run: length at which its lists were cut} of runs with cut lists."""
-    longest = {name: int(run.rank_R.max(initial=0)) for name, run in runs.items()}
-    every = {name: cut_at(n, len(common.passage_ids), common.depths.get(name)) for name, n in longest.items()}
-    return {name: cut for name, cut in every.items() if cut is not None}
+def cuts(common: Common, lists: Mapping[str, Run], runs: Mapping[str, Run]) -> dict[str, int]:
+    """Returns {run: length at which its lists were cut} of runs with cut lists, in documents if these are cut.
+
+    `lists`: of passages; `runs`: the same, of documents.
+    """
+    found = {}
+    for name, run in lists.items():
+        total = len(common.documents.ids if name in common.without_passages else common.passage_ids)
+        if cut_at(int(run.rank_R.max(initial=0)), total, common.depths.get(name)) is not None:
+            found[name] = int(runs[name].rank_R.max())
+    return found
 
 
 def top(run: Run, providers: Providers) -> Run:
@@ -201,12 +240,13 @@ def choose_fusion(
     default = FusionChoice(untuned(len(runs), methods, weights), on_dev=False)
     if split != "dev":
         return default
-    relevant = checked.question_P[checked.holds_P], checked.passage_P[checked.holds_P]
+    documents = common.documents
+    relevant = checked.question_P[checked.holds_P], documents.of_P[checked.passage_P[checked.holds_P]]
     if questions.qrels:
         pairs = [(q, p) for q, grades in questions.qrels.items() for p, g in grades.items() if g >= config.relevance]
-        passage_R = pc.index_in(pa.array([p for _, p in pairs], pa.string()), value_set=common.passage_ids)
+        passage_R = pc.index_in(pa.array([p for _, p in pairs], pa.string()), value_set=documents.ids)
         question_R = pc.index_in(pa.array([q for q, _ in pairs], pa.string()), value_set=questions.query_ids)
         known_R = passage_R.is_valid()
         relevant = question_R.filter(known_R).to_numpy().astype(np.int64), passage_R.drop_null().to_numpy()
-    best = choose(runs, relevant, len(questions.query_ids), methods, weights, config.reciprocal_k)
+    best = choose(runs, relevant, len(questions.query_ids), methods, weights, config.reciprocal_k, documents.of_P)
     return FusionChoice(best, on_dev=True) if best else default

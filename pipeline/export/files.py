@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.data.collection import passage_id_array, read_qrels, read_queries
+from pipeline.data.documents import are_cut
 from pipeline.data.runs import read_run, trec_ids, writer
 from pipeline.dense.index_files import read_description
 from pipeline.evaluate.config import SPLITS
@@ -53,7 +54,7 @@ def write_runs(source: Source, folder: Path, progress: Progress) -> None:
 
 
 def write_qrels(collection: Path, split: str, path: Path) -> None:
-    """Writes TREC's four columns, with ids as in the runs. Writes no file if the split has no judgements."""
+    """Writes TREC's four columns, with ids as in the runs' TREC files; no file for a split without judgements."""
     judged = [(q, p, grade) for q, grades in read_qrels(collection, [split]).items() for p, grade in grades.items()]
     if judged:
         queries, passages = (trec_ids(pa.chunked_array([[row[n] for row in judged]], pa.string())) for n in (0, 1))
@@ -67,7 +68,7 @@ def write_fusion(source: Source, folder: Path, choice: Choice) -> None:
     passage_ids = passage_id_array(source.collection)
     own = folder / "fusion"
     own.mkdir()
-    with writer(own) as write:
+    with writer(own, are_cut(source.collection)) as write:
         for split in SPLITS:
             query_ids = pa.array([q.query_id for q in read_queries(source.collection, [split])], pa.string())
             both = [read_run(source.runs[name], split, query_ids, passage_ids) for name in ("bm25", "run")]

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.collection import passage_id_array
+from pipeline.data.documents import read_documents
 from pipeline.data.runs import ranked
 from pipeline.dense.index_files import open_index
 from pipeline.dense.search import top_k
 from pipeline.errors import InputError
 from pipeline.evaluate.config import SPLITS
+from pipeline.evaluate.max_passage import best_of_documents, numbered
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.evaluate.questions import relevant_questions
 from pipeline.export.graph import INPUTS, OPSET, quiet, write_graph
@@ -187,7 +189,7 @@ def retrieval_measures(source: Source, ways: Mapping[str, Encode], progress: Pro
     tokens = Tokens.open(source.tokens)
     index = open_index(source.index)
     rows = question_rows(tokens, judged_places(source, split, [*qrels]), form_of(source, tokens))
-    passage_ids = passage_id_array(source.collection)
+    documents = read_documents(source.collection, passage_id_array(source.collection))
     measured: dict[str, dict[str, float]] = {}
     for number, (name, encode) in enumerate(ways.items()):
         encoded = []
@@ -197,7 +199,7 @@ def retrieval_measures(source: Source, ways: Mapping[str, Encode], progress: Pro
         found_QK, scores_QK = top_k(np.concatenate(encoded), index, DEPTH)
         question_R = np.arange(len(rows)).repeat(found_QK.shape[1])
         run = ranked(question_R, found_QK.ravel(), scores_QK.ravel())
-        ranks = as_ranks(run, query_ids, passage_ids)
+        ranks = as_ranks(numbered(best_of_documents(run, documents), documents), query_ids, documents.ids)
         values_QM = measure(ranks, [*qrels], qrels, source.relevance)
         measured[name] = {shown: float(values_QM[:, MEASURES.index(shown)].mean()) for shown in SHOWN}
     return {"split": split, "questions": len(rows), **measured}

@@ -13,6 +13,7 @@ from pipeline.data.barred import FREE, Barred, Dropped, numbers_barred, read_bar
 from pipeline.data.judged import Judged, PassageLists, _lists, index_pairs, read_judged, take
 from pipeline.data.stored import input_error_on_read, read_table
 from pipeline.errors import InputError
+from pipeline.finetune.positives import best_positives
 
 NEGATIVES = "negatives.parquet"
 EXACT = 100_000  # passages: a second of hashing
@@ -26,7 +27,8 @@ class Pools:
     queries: np.ndarray
     """[n] int64, ascending."""
     judged: PassageLists
-    """All judged passages of each question, in the order of qrels.parquet."""
+    """The positives of each question, in the order of qrels.parquet: its judged passages, or one passage of each
+    document that was cut (positives.py)."""
     barred: Barred
     """The passages that are not negatives of each question, the judged ones included."""
     negatives: tuple[PassageLists, ...]
@@ -44,6 +46,7 @@ def read_pools(
     first: Path,
     depth: int | None = None,
     *,
+    bm25: Path | None = None,
     mined: Path | None = None,
     pseudo_labels: Path | None = None,
     pooled: bool = False,
@@ -52,7 +55,8 @@ def read_pools(
     dropped: Dropped | None = None,
 ) -> Pools:
     """Reads the tables into pools. `first`, `mined`, `pseudo_labels`: folders with a negatives.parquet, the last also
-    with the qrels.parquet of further questions.
+    with the qrels.parquet of further questions. `bm25`: the first stage, whose run chooses the positives of documents
+    that are cut (None: `first` is that folder).
 
     `depth`: best ranks of `first` (None: all). `pooled` joins first and mined negatives into one kind. `max_queries`:
     number of judged questions, drawn by `seed` (None: all). Passages or questions unknown to the collection are left
@@ -74,7 +78,8 @@ def read_pools(
     if pseudo_labels is not None:  # no other kind has negatives of these questions
         further = read_lists(pseudo_labels / NEGATIVES, known, barred, dropped=dropped)
         kinds = [join_lists(kind, further) for kind in kinds]
-    return Pools(known.queries, known.lists, barred, tuple(kinds), len(known.passage_ids))
+    positives = best_positives(known, collection, bm25 or first)
+    return Pools(known.queries, positives, barred, tuple(kinds), len(known.passage_ids))
 
 
 def subset(judged: Judged, most: int | None, seed: int) -> Judged:

@@ -113,6 +113,7 @@ def read_training_pools(
         collection,
         first_negatives(config.negatives_from, collection, bm25),
         config.negative_depth,
+        bm25=bm25,
         mined=mined,
         pseudo_labels=pseudo_labels,
         pooled=config.mix_negatives == "pooled",

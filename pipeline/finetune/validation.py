@@ -54,7 +54,7 @@ def draw_questions(config: ValidationConfig, judged: "Judged", rng: np.random.Ge
 
 
 def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed: int) -> Candidates:
-    """Returns dev questions with one judged passage each, and a seeded sample of those in `run` that are not barred.
+    """Returns dev questions with one positive each, and a seeded sample of those in `run` that are not barred.
 
     If a list is too short, it adds passages of the full collection. Raises InputError if there are no dev questions, or
     if one has too few passages that are not barred.
@@ -63,17 +63,19 @@ def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed:
     from pipeline.data.judged import read_judged
     from pipeline.finetune.examples import check_enough, fill
     from pipeline.finetune.pools import read_lists
+    from pipeline.finetune.positives import best_positives
 
     rng = np.random.default_rng(seed)
     known = draw_questions(config, read_judged(collection, "dev"), rng)
     barred = read_barred(collection, known)
     listed, barred_n = read_lists(run / "run.parquet", known, barred), numbers_barred(barred)
     check_enough("validation.candidates", config.candidates - 1, barred_n, len(known.passage_ids), positives=1)
+    positives = best_positives(known, collection, run)
     rows = []
     for i in range(len(known.queries)):
         sampled = rng.permutation(listed[i])[: config.candidates - 1]
         others = fill(sampled, barred, i, config.candidates - 1, len(known.passage_ids), rng)
-        rows.append(np.append(known.lists[i][0], others))
+        rows.append(np.append(positives[i][0], others))
     return Candidates(known.queries, np.stack(rows))
 
 

@@ -13,6 +13,7 @@ from pydantic import field_validator
 from pipeline.data import text_files
 from pipeline.data.barred import Dropped, by_id, free
 from pipeline.data.collection import ROWS, passage_batches, passage_id_array, train_positives
+from pipeline.data.documents import are_cut, read_documents
 from pipeline.data.heading import NEGATIVES, column_positions
 from pipeline.data.ids import check_id, hash_id
 from pipeline.data.parquet import parquet_file
@@ -175,11 +176,19 @@ class UnknownNames:
 
 
 def passage_order(collection: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (hashes of the P passage ids, ascending, uint64 [P]; the passages' rows in that order, int64 [P])."""
+    """Returns (hashes of the P passage ids, ascending, uint64 [P]; the passages' rows in that order, int64 [P]).
+
+    Where documents are cut, their ids are among them: a document stands for its first passage, as in ingest.
+    """
     ids = (i for batch in passage_batches(collection, ["passage_id"]) for i in batch["passage_id"])
     hashes = np.fromiter(map(hash_id, ids), dtype=np.uint64)
+    rows = np.arange(len(hashes))
+    if are_cut(collection):
+        documents = read_documents(collection, passage_id_array(collection))
+        of_documents = np.fromiter(map(hash_id, documents.ids.to_pylist()), dtype=np.uint64)
+        hashes, rows = np.append(hashes, of_documents), np.append(rows, documents.first_D[:-1])
     order = np.argsort(hashes)
-    return hashes[order], order
+    return hashes[order], rows[order]
 
 
 def rows_of(ids: list[str], hashes: np.ndarray, order: np.ndarray) -> np.ndarray:

@@ -24,14 +24,15 @@ from pipeline.runtime.work import Work, silent
 
 def make_store(
     root: Path,
-    passages: Sequence[tuple[str, str, str, str]],
+    passages: Sequence[tuple[str, ...]],
     question: str,
     vectors_ND: np.ndarray | None = None,
     checkpoint: Path | None = None,
     run_file: bool = False,
     depth: int = 10,
 ) -> Store:
-    """Of passages in order (id, document, title, text), the first of them relevant to the one dev question.
+    """Of passages in order (id, document, title, text), the first of them relevant to the one dev question. A fifth
+    column: the documents that they were cut from.
 
     `vectors_ND`: the passages' vectors, None for a run without dense retrieval; their first number sorts the dense run
     of the dev question. `checkpoint`: the model, else a folder without one.
@@ -39,7 +40,7 @@ def make_store(
     store = Store(root)
     objects = {name: store.root / name for name in ("ingest", "bm25", "evaluate", "stage1", "index-stage1")}
     store.objects.mkdir(parents=True)
-    judged = [("dev", "q", passages[0][0], 1)]
+    judged = [("dev", "q", passages[0][-1] if len(passages[0]) == 5 else passages[0][0], 1)]
     ingest = write_collection(objects["ingest"], passages, [("q", "dev", question)], judged)
     given = store.root / "run"
     given.write_text(f"q {passages[0][0]} 1\n")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.collection import Passage, schemas, write_table
+from pipeline.data.collection import PASSAGE_COLUMNS, Passage, schemas, write_table
 from pipeline.data.metadata import keep_metadata
 from pipeline.runtime.work import Metrics
 
@@ -18,6 +18,6 @@ def described(folder: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[s
     told: Metrics = {}
     placed = ((f"line {i}", Passage(f"p{i}", f"d{i // 2}", f"Title {i}", "text", row)) for i, row in enumerate(rows))
     kept = list(dict.fromkeys(name for row in rows for name in row)) if names is None else names
-    passages = (row[:-1] for row in keep_metadata(placed, kept, folder, told))
+    passages = (row[: len(PASSAGE_COLUMNS)] for row in keep_metadata(placed, kept, folder, told))
     write_table(folder / "passages.parquet", schemas()["passages"], passages)
     return told

@@ -32,9 +32,9 @@ def machine(workers: int) -> Machine:
 
 
 def write_collection(folder: Path, passages: Sequence, queries: Sequence, judged: Sequence) -> Path:
-    """Rows as in the tables, questions without their answers."""
+    """Rows as in the tables, questions without their answers. Passages with a fifth column are cut from documents."""
     folder.mkdir()
-    tables = schemas()
+    tables = schemas(judges_documents=len(passages[0]) == 5)
     write_table(folder / "passages.parquet", tables["passages"], passages)
     write_table(folder / "queries.parquet", tables["queries"], [(*query, []) for query in queries])
     write_table(folder / "qrels.parquet", tables["qrels"], judged)

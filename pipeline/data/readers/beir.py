@@ -7,12 +7,13 @@ from pathlib import Path
 from shlex import quote
 from typing import Literal
 
-from pipeline.config import Config
 from pipeline.data import text_files
 from pipeline.data.collection import SPLITS, Judgement, Passage, Query, Source
 from pipeline.data.heading import QRELS, without_heading
 from pipeline.data.metadata import Names
 from pipeline.data.qrels import grade, require_rows
+from pipeline.data.readers.cut_config import CutConfig
+from pipeline.data.readers.cut_documents import cut_documents
 from pipeline.data.readers.unread import unread
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep, one_line
@@ -29,7 +30,7 @@ NAMES = {
 """Datasets available there; the archive and the folder inside have the dataset's name."""
 
 
-class BeirConfig(Config):
+class BeirConfig(CutConfig):
     """A folder in the layout of BEIR (Thakur et al. 2021, section 3)."""
 
     reader: Literal["beir"]
@@ -78,13 +79,14 @@ def read(config: BeirConfig, progress: Progress) -> Source:
     for name in unread(folder, [corpus, *qrels.values(), *([questions] if qrels else [])], ("*", "qrels/*")):
         counts["unnamed_files"] += 1
         keep(examples, "unnamed_files", name)
-    return Source(
+    source = Source(
         passages=lambda: _passages(corpus, config.document_key),
         queries=lambda: _queries(questions, qrels, counts, examples) if qrels else iter(()),
         qrels=lambda: _qrels(qrels),
         counts=counts,
         examples=examples,
     )
+    return cut_documents(source, config, judged=bool(qrels))
 
 
 def qrels_files(folder: Path) -> dict[str, Path]:

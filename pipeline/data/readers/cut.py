@@ -8,23 +8,25 @@ from pipeline.data.words import ends_sentence, spans
 REACH = {"paragraph": 0.35, "sentence": 0.25, "line": 0.15, "word": 0.0}
 
 
-def cut_text(text: str, words: int | None) -> list[str]:
+def cut_text(text: str, words: int | None, overlap: int = 0) -> list[str]:
     """Returns `text` in passages of about `words` words each (data/words.py); None: uncut. Only white space at the cuts
     is lost.
 
     The number of passages is length / words, rounded. Every cut is at the start of a word: at its even place, or at the
-    end of a paragraph, sentence or line if one is near enough.
+    end of a paragraph, sentence or line if one is near enough. `overlap`: last words of a passage with which the next
+    one begins, below `words`; they count in its length.
     """
     word_spans = spans(text)
     if not word_spans:
         return []
-    pieces = max(1, round(len(word_spans) / words)) if words is not None else 1
-    length = len(word_spans) / pieces
-    starts = [0]
+    new = len(word_spans) - overlap  # the rest is the first passage's, which repeats nothing
+    pieces = max(1, round(new / (words - overlap))) if words is not None else 1
+    length = new / pieces
+    starts = [overlap]
     for i in range(1, pieces):
-        starts.append(_best_start(text, word_spans, i * length, length))
+        starts.append(_best_start(text, word_spans, overlap + i * length, length))
     starts.append(len(word_spans))
-    return [text[word_spans[a][0] : word_spans[b - 1][1]] for a, b in pairwise(starts)]
+    return [text[word_spans[a - overlap][0] : word_spans[b - 1][1]] for a, b in pairwise(starts)]
 
 
 def _best_start(text: str, words: list[tuple[int, int]], ideal: float, length: float) -> int:

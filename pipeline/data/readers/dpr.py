@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.config import Config
 from pipeline.data import text_files
 from pipeline.data.collection import SPLITS, Judgement, Negative, Passage, Query, Source
 from pipeline.data.delimited import tab_columns
 from pipeline.data.heading import ANSWERS, DPR, without_heading
+from pipeline.data.readers.cut_config import CutConfig
+from pipeline.data.readers.cut_documents import cut_documents
 from pipeline.data.words import blank
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
@@ -30,7 +31,7 @@ COMMANDS = {
 }
 
 
-class DprConfig(Config):
+class DprConfig(CutConfig):
     """Files of DPR's release (Karpukhin et al. 2020), plain or compressed."""
 
     reader: Literal["dpr"]
@@ -59,7 +60,7 @@ def read(config: DprConfig, progress: Progress) -> Source:
     paths = {split: path for split in SPLITS if (path := getattr(config, split))}
     counts: Counter[str] = Counter()
     examples: Examples = {}
-    return Source(
+    source = Source(
         passages=lambda: _passages(config.passages),
         queries=lambda: _queries(paths, counts, examples),
         qrels=lambda: _qrels(paths),
@@ -67,6 +68,7 @@ def read(config: DprConfig, progress: Progress) -> Source:
         counts=counts,
         examples=examples,
     )
+    return cut_documents(source, config, judged=bool(paths))
 
 
 def _passages(path: Path) -> Iterator[tuple[str, Passage]]:

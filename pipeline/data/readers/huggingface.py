@@ -15,7 +15,8 @@ from pipeline.data import text_files
 from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.metadata import EXACT, Names, UntypedCell, demand
 from pipeline.data.qrels import grade, require_rows
-from pipeline.data.readers.cut import cut_text
+from pipeline.data.readers.cut_config import CutConfig
+from pipeline.data.readers.cut_documents import cut_documents
 from pipeline.data.readers.tables import KINDS, by_splits, separator_hint, table_rows
 from pipeline.data.readers.unread import unread
 from pipeline.errors import InputError
@@ -49,7 +50,7 @@ class Table(Config):
         return self
 
 
-class HuggingFaceConfig(Config):
+class HuggingFaceConfig(CutConfig):
     """Tables and the names of their columns. An empty column name: the table has none."""
 
     reader: Literal["huggingface"]
@@ -65,7 +66,7 @@ class HuggingFaceConfig(Config):
     text_column: str = Field(min_length=1)
     """Texts."""
     passage_words: int | None = Field(ge=1)
-    """Rows are cut into passages of about this many words; null: a row is a passage."""
+    """Rows are cut into passages of about this many words, and judgements refer to rows; null: a row is a passage."""
     metadata: Names
     """Further columns to keep and filter by: text, numbers, booleans or dates. Empty: none."""
     queries: Table | None
@@ -130,13 +131,14 @@ def read(config: HuggingFaceConfig, progress: Progress) -> Source:
             keep(examples, "unread_files", name)
         yield from _passages(config)
 
-    return Source(
+    source = Source(
         passages=passages,
         queries=lambda: _queries(queries, config, qrels, counts, examples) if queries else iter(()),
         qrels=lambda: _qrels(config, qrels),
         counts=counts,
         examples=examples,
     )
+    return cut_documents(source, config, judged=bool(qrels))
 
 
 def _unread(config: HuggingFaceConfig) -> list[str]:
@@ -219,11 +221,7 @@ def _passages(config: HuggingFaceConfig) -> Iterator[tuple[str, Passage]]:
         document = _text(place, row, config.document_column) if config.document_column else ""
         text = _text(place, row, config.text_column)
         demand(place, config.metadata, row)
-        if config.passage_words is None:
-            yield place, Passage(row_id, document, title, text, row)
-            continue
-        for i, piece in enumerate(cut_text(text, config.passage_words) or [""]):
-            yield place, Passage(f"{row_id}#{i}", document or row_id, title, piece, row)
+        yield place, Passage(row_id, document, title, text, row)
 
 
 def _check_exact(place: str, column: str, value: object) -> None:

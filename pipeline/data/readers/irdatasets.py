@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from pipeline.config import Config
 from pipeline.data.collection import SPLITS, Judgement, Negative, Passage, Query, Source
 from pipeline.data.ids import first_distinct
 from pipeline.data.metadata import Names, demand
 from pipeline.data.qrels import grade, require_rows
+from pipeline.data.readers.cut_config import CutConfig
+from pipeline.data.readers.cut_documents import cut_documents
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
 from pipeline.paths import expand_home
@@ -23,7 +24,7 @@ from pipeline.runtime.network import answers
 from pipeline.runtime.work import Progress
 
 
-class IrDatasetsConfig(Config):
+class IrDatasetsConfig(CutConfig):
     """Ids of the ir_datasets catalogue (MacAvaney et al. 2021), such as `beir/scifact` and `beir/scifact/train`."""
 
     reader: Literal["ir_datasets"]
@@ -78,7 +79,7 @@ def read(config: IrDatasetsConfig, progress: Progress) -> Source:
     counts: Counter[str] = Counter()
     examples: Examples = {}
     negatives = config.negatives
-    return Source(
+    source = Source(
         passages=lambda: _passages(config.collection, config.metadata),
         queries=lambda: _queries(datasets, counts, examples),
         qrels=lambda: (row for split, name in datasets.items() for row in _qrels(split, name)),
@@ -86,6 +87,7 @@ def read(config: IrDatasetsConfig, progress: Progress) -> Source:
         counts=counts,
         examples=examples,
     )
+    return cut_documents(source, config, judged=bool(datasets))
 
 
 def _rows(name: str, kind: Literal["docs", "queries", "qrels", "docpairs"]) -> Iterator[tuple[str, Any]]:

@@ -7,13 +7,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipeline.config import Config
 from pipeline.data import text_files
 from pipeline.data.collection import Judgement, Negative, Passage, Query, Source
 from pipeline.data.heading import DOCUMENTS, PASSAGES, QUESTIONS, TITLES, TRIPLES, without_heading
 from pipeline.data.ids import first_distinct
 from pipeline.data.metadata import distinct
 from pipeline.data.qrels import grade, require_rows
+from pipeline.data.readers.cut_config import CutConfig
+from pipeline.data.readers.cut_documents import cut_documents
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep, one_line
 from pipeline.runtime.work import Progress
@@ -46,7 +47,7 @@ COMMANDS = {
 }
 
 
-class MarcoConfig(Config):
+class MarcoConfig(CutConfig):
     """Official files of MS MARCO passages or documents, and TREC files of the same layouts; plain or compressed."""
 
     reader: Literal["msmarco"]
@@ -103,7 +104,7 @@ def read(config: MarcoConfig, progress: Progress) -> Source:
     counts: Counter[str] = Counter()
     examples: Examples = {}
     negatives = config.negatives
-    return Source(
+    source = Source(
         passages=lambda: _passages(config),
         queries=lambda: _queries(files, counts, examples),
         qrels=lambda: (row for split, (_, path) in files.items() for row in _qrels(split, path)),
@@ -111,6 +112,7 @@ def read(config: MarcoConfig, progress: Progress) -> Source:
         counts=counts,
         examples=examples,
     )
+    return cut_documents(source, config, judged=bool(files))
 
 
 def _passages(config: MarcoConfig) -> Iterator[tuple[str, Passage]]:

@@ -11,12 +11,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from pipeline.config import Config
 from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.ids import hash_id
 from pipeline.data.metadata import distinct
 from pipeline.data.readers.cut import cut_text
-from pipeline.data.readers.docstrings import docstrings, documents
+from pipeline.data.readers.cut_config import CutConfig
+from pipeline.data.readers.docstrings import Docstring, docstrings, documents
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
 from pipeline.runtime.work import Progress
@@ -39,7 +39,7 @@ LEFT_OUT = TESTS | VENDORED | {"site-packages", "dist-packages"}
 TENTHS = ("train",) * 8 + ("dev", "test")
 
 
-class PydocsConfig(Config):
+class PydocsConfig(CutConfig):
     """Docstrings of the standard library and of some installed distributions. Equal versions give equal bytes."""
 
     reader: Literal["pydocs"]
@@ -130,7 +130,7 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
     def passages() -> Iterator[tuple[str, Passage]]:
         for document in selected:
             further = {"source": PurePosixPath(document.file).parts[0], "module": _module(document.file)}
-            for i, text in enumerate(cut_text(document.text, config.passage_words)):
+            for i, text in enumerate(_pieces(document, config)):
                 yield document.file, Passage(f"{document.name}#{i}", document.name, document.title, text, further)
 
     def queries() -> Iterator[tuple[str, Query]]:
@@ -141,13 +141,17 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
     def qrels() -> Iterator[tuple[str, Judgement]]:
         for document in selected:
             if document.question:
-                for i in range(len(cut_text(document.text, config.passage_words))):
+                for i in range(len(_pieces(document, config))):
                     yield (
                         document.file,
                         Judgement(split_of(document.file), document.name, f"{document.name}#{i}", 1),
                     )
 
     return Source(passages=passages, queries=queries, qrels=qrels, counts=counts, examples=examples)
+
+
+def _pieces(document: Docstring, config: PydocsConfig) -> list[str]:
+    return cut_text(document.text, config.passage_words, config.passage_overlap)
 
 
 def split_of(file: str) -> str:

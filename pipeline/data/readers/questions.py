@@ -113,7 +113,7 @@ def generate_questions(document: Document, config: "TextConfig", repeated: Calla
         text = section.text
         if removed("first_sentences", i):
             text = text[_sentence_end(text) :]
-        pieces = cut_text(text, config.passage_words) or [""]
+        pieces = cut_text(text, config.passage_words, config.passage_overlap) or [""]
         of_section.append(list(range(len(passages), len(passages) + len(pieces))))
         passages += [(": ".join(part for part in (title, *headings) if part), piece) for piece in pieces]
 

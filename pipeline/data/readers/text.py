@@ -10,6 +10,7 @@ from typing import TypeVar, get_args
 
 from pipeline.data import text_files
 from pipeline.data.collection import Judgement, Passage, Query, Source
+from pipeline.data.documents import passage_id
 from pipeline.data.ids import hash_id
 from pipeline.data.readers.folder import documents_of, listing
 from pipeline.data.readers.questions import GeneratedQuestions, asking, generate_questions, split_of
@@ -23,7 +24,7 @@ from pipeline.runtime.work import Progress
 Documents = Callable[[], Iterator[tuple[str, Document]]]
 """Starts a stream of (place, document)."""
 PlacedQuestion = tuple[str, Query, list[str]]
-"""Place, question, and the ids of the passages that answer it."""
+"""Place, question, and the ids of the passages, or of the document, that answer it."""
 NO_QUESTIONS = "set ingest.questions=[] to generate none and only pre-train (--until cocondenser)"
 
 
@@ -61,12 +62,13 @@ def read(config: TextConfig, progress: Progress) -> Source:
         passages=lambda: _passages(documents, config, repeated),
         queries=lambda: ((place, query) for place, query, _ in questions),
         qrels=lambda: (
-            (place, Judgement(query.split, query.query_id, passage, 1))
-            for place, query, passages in questions
-            for passage in passages
+            (place, Judgement(query.split, query.query_id, answer, 1))
+            for place, query, answers in questions
+            for answer in answers
         ),
         counts=counts,
         examples=examples,
+        judges_documents=config.judgements == "documents" and bool(config.questions),
     )
 
 
@@ -86,7 +88,8 @@ def _generate(
 def _passages(documents: Documents, config: TextConfig, repeated: set[int]) -> Iterator[tuple[str, Passage]]:
     for place, found, generated in _generate(documents, config, repeated):
         for i, (title, text) in enumerate(generated.passages):
-            yield place, Passage(f"{found.document_id}#{i}", found.document_id, title, text, found.metadata)
+            passage, document = passage_id(found.document_id, i), found.document_id
+            yield place, Passage(passage, document, title, text, found.metadata, document)
 
 
 def _questions(
@@ -108,9 +111,11 @@ def _questions(
         split = split_of(found.document_id, config)
         seen.update(_hash(question.text) for question in generated.questions if question.kind == "crops")
         for question in generated.questions:
-            passages = [f"{found.document_id}#{i}" for i in question.passages]
+            answers = [passage_id(found.document_id, i) for i in question.passages]
+            if config.judgements == "documents":
+                answers = [found.document_id]
             query = Query(question.question_id, split, question.text, [])
-            candidates.append((question.kind, (place, query, passages)))
+            candidates.append((question.kind, (place, query, answers)))
     repeated.update(text for text, times in seen.items() if times > 1)
     chosen = []
     for kind, row in candidates:

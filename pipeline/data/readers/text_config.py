@@ -6,14 +6,15 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline.config import Config, Seed
+from pipeline.config import Seed
 from pipeline.data import text_files
 from pipeline.data.metadata import Names
+from pipeline.data.readers.cut_config import CutConfig
 
 Kind = Literal["titles", "headings", "first_sentences", "crops"]
 
 
-class TextConfig(Config):
+class TextConfig(CutConfig):
     """Text, Markdown, HTML or JSONL files, plain or compressed, cut into passages at headings."""
 
     reader: Literal["text"]
@@ -39,6 +40,9 @@ class TextConfig(Config):
     name before the last slash; `ending`, such as `md`; keys of JSONL and of Markdown's front matter. Empty: nothing."""
     passage_words: int | None = Field(ge=1)
     """Sections are cut into passages of about this many words; null: a section is a passage."""
+    judgements: Literal["passages", "documents"] = "passages"
+    """What the judgements of generated questions name: the passages that answer, or the whole document. A document's
+    score is then that of its best passage."""
     questions: tuple[Kind, ...]
     """Texts that become questions (answers: see `generate_questions`): documents' titles, sections' headings,
     sections' first sentences, random crops of passages, or several of these. Empty: no questions; the fields below are
@@ -81,6 +85,8 @@ class TextConfig(Config):
     def _ranges(self) -> Self:
         if len(set(self.questions)) < len(self.questions):
             raise ValueError("questions names a kind twice")
+        if self.passage_overlap and "crops" in self.questions:
+            raise ValueError("passage_overlap must be 0 for crops: the next passage would repeat a question's words")
         if not 1 <= self.sentence_words[0] <= self.sentence_words[1]:
             raise ValueError("sentence_words must be at least 1, and ascending")
         if not 0 < self.crop_share[0] <= self.crop_share[1] < 1:

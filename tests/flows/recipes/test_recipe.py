@@ -344,7 +344,7 @@ def test_a_finished_checkpoint_need_not_have_the_new_models_shape(tmp_path: Path
 
 def test_all_missing_fields_are_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: tiny\ningest:\n  reader: text\n  path: .\n")
-    with pytest.raises(InputError, match=r"mine\.yaml:2: ingest\.pattern: missing, and so are ingest\.endings,"):
+    with pytest.raises(InputError, match=r"mine\.yaml:2: ingest\.passage_words: missing, and so are ingest\.pattern,"):
         resolve(str(tmp_path / "mine.yaml"))
 
 
