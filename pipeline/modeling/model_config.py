@@ -124,7 +124,7 @@ def is_packed(config: Mapping[str, Any]) -> bool:
 
 
 def slower(config: Mapping[str, Any]) -> str:
-    """Returns a notice about a model without packed layers; empty for any other."""
+    """Returns a line about a model without packed layers; empty for any other."""
     if is_packed(config):
         return ""
     return f"model_type {config['model_type']!r}: texts are padded, which is slower than packed ones (docs/encoders.md)"
