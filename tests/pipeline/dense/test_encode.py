@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 from encoders import ENCODER, FORM
+from hiding import hide
 from safetensors.numpy import load_file, save_file
 
 from pipeline.dense import shard_reuse
@@ -22,6 +23,7 @@ from pipeline.modeling.adopt import AdoptConfig, adopt
 from pipeline.modeling.biencoder import encode_rows, load_encoders
 from pipeline.modeling.inputs import passage_rows, unread
 from pipeline.notices import METRIC, read_notices
+from pipeline.runtime.host import can_fork
 from pipeline.tokenization.token_files import Ragged, Tokens
 
 CONFIG = EncodeConfig(passage_tokens=40, shard_passages=32)
@@ -65,6 +67,19 @@ def test_workers_do_not_change_a_byte(world, work, inline):
     assert reports[-1][:3] == (120, 120, "passages")
 
 
+def test_ranks_that_replace_forks_do_not_change_a_byte(world, work, monkeypatch):
+    """Where a process must not fork."""
+    forked, ranked = work("forked", workers=2), work("ranked", workers=2)
+    encode(CONFIG, ENCODER, world.tokens, world.checkpoint, forked)
+    hide(monkeypatch)
+    reports = []
+    encode(CONFIG, ENCODER, world.tokens, world.checkpoint, replace(ranked, progress=lambda *a: reports.append(a)))
+    for path in forked.out.iterdir():
+        assert path.read_bytes() == (ranked.out / path.name).read_bytes()
+    assert reports[-1][:3] == (120, 120, "passages")
+
+
+@pytest.mark.skipif(not can_fork(), reason="processes do not fork here")
 def test_workers_may_end_between_two_checks_of_them(monkeypatch):
     """Each fork ends right after the first check whether it is alive."""
     import multiprocessing
