@@ -72,11 +72,9 @@ def test_ranks_that_replace_forks_do_not_change_a_byte(world, work, monkeypatch)
     forked, ranked = work("forked", workers=2), work("ranked", workers=2)
     encode(CONFIG, ENCODER, world.tokens, world.checkpoint, forked)
     hide(monkeypatch)
-    reports = []
-    encode(CONFIG, ENCODER, world.tokens, world.checkpoint, replace(ranked, progress=lambda *a: reports.append(a)))
+    encode(CONFIG, ENCODER, world.tokens, world.checkpoint, ranked)
     for path in forked.out.iterdir():
         assert path.read_bytes() == (ranked.out / path.name).read_bytes()
-    assert reports[-1][:3] == (120, 120, "passages")
 
 
 @pytest.mark.skipif(not can_fork(), reason="processes do not fork here")
