@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipeline.runtime.host import can_fork
 from pipeline.runtime.processes import die_with_parent, quick_exit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,11 +28,28 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 def command_server(environment: Mapping[str, str], code: Path = ROOT) -> Iterator[Command]:
     """Yields a function that runs a command of the program in the folder `code`.
 
-    After a command that takes too long no other one runs.
+    After a command that takes too long no other one runs. Where a process must not fork, each command starts from
+    scratch.
     """
     from flows.deploy.server import QUIET
 
     path = os.pathsep.join([str(code), environment.get("PYTHONPATH", "")])
+    if not can_fork():
+        there = {**QUIET, **environment, "PYTHONPATH": path}
+
+        def run_from_scratch(*arguments: str, store: Path) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [sys.executable, "-P", "-m", "flows.cli", *arguments],
+                env={**there, "COCONDENSER_STORE": str(store)},
+                cwd=store.parent,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+            )
+
+        yield run_from_scratch
+        return
     with subprocess.Popen(
         [sys.executable, "-P", str(Path(__file__))],
         env={**QUIET, **environment, "PYTHONPATH": path, "PIPELINE_PARENT": str(os.getpid())},

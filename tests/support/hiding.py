@@ -9,6 +9,8 @@ from warming import SOCKET
 from pipeline.runtime import host
 
 FOLDER = Path(__file__).parent / "hidden"
+forks = pytest.mark.skipif(not host.can_fork(), reason="processes do not fork here")
+"""Tests of forks."""
 
 
 def hide(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 from encoders import ENCODER, FORM
-from hiding import hide
+from hiding import forks, hide
 from safetensors.numpy import load_file, save_file
 
 from pipeline.dense import shard_reuse
@@ -23,7 +23,6 @@ from pipeline.modeling.adopt import AdoptConfig, adopt
 from pipeline.modeling.biencoder import encode_rows, load_encoders
 from pipeline.modeling.inputs import passage_rows, unread
 from pipeline.notices import METRIC, read_notices
-from pipeline.runtime.host import can_fork
 from pipeline.tokenization.token_files import Ragged, Tokens
 
 CONFIG = EncodeConfig(passage_tokens=40, shard_passages=32)
@@ -77,7 +76,7 @@ def test_ranks_that_replace_forks_do_not_change_a_byte(world, work, monkeypatch)
         assert path.read_bytes() == (ranked.out / path.name).read_bytes()
 
 
-@pytest.mark.skipif(not can_fork(), reason="processes do not fork here")
+@forks
 def test_workers_may_end_between_two_checks_of_them(monkeypatch):
     """Each fork ends right after the first check whether it is alive."""
     import multiprocessing

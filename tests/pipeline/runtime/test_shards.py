@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hiding import forks
 from machines import make_machine
 
 from pipeline.errors import InputError
@@ -61,6 +62,7 @@ def test_missing_shards_are_listed_by_size(tmp_path):
     assert shards.missing(tmp_path, spans) == [3, 0, 2]
 
 
+@forks
 def test_a_free_fork_takes_the_next_shard(tmp_path):
     """The largest shard is first, and no fork is idle while another has several shards left."""
     started = tmp_path / "begun"
@@ -97,6 +99,7 @@ def test_a_new_run_removes_the_files_of_killed_writers(tmp_path, monkeypatch):
     assert {*tmp_path.iterdir()} == {new, done}
 
 
+@forks
 def test_a_worker_does_not_run_the_exit_hooks_of_its_parent(tmp_path):
     """For example under Prefect, whose exit hook waits for threads that a fork does not have."""
     program = (
@@ -114,6 +117,7 @@ def test_a_worker_does_not_run_the_exit_hooks_of_its_parent(tmp_path):
     assert whole(tmp_path) == [0, 1]
 
 
+@forks
 def test_an_error_of_a_worker_is_raised_in_its_parent(tmp_path):
     def bad(start, stop, tick):
         raise InputError("a line") if start else ValueError("unforeseen")
