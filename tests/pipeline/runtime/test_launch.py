@@ -15,6 +15,7 @@ from warming import SOCKET
 from pipeline.errors import InputError
 from pipeline.runtime.child import set_tf32
 from pipeline.runtime.launch import CUDA_ALLOCATOR, child_environment, launch
+from pipeline.runtime.processes import end_child, listen, python, start_child
 from pipeline.runtime.work import Machine, silent
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -148,17 +149,12 @@ def test_each_node_gets_the_result_from_its_own_rank(tmp_path):
         "precision": "float32",
     }
     common = {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    nodes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "pipeline.runtime.child", json.dumps(job)],
-            env=child_environment("cpu", 1) | common | {"RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    command = python("pipeline.runtime.child", json.dumps(job))
+    nodes = [start_child(command, child_environment("cpu", 1) | common | {"RANK": str(rank)}) for rank in range(2)]
     result = {"sum": [2.0, 1.0]}
-    assert [json.loads(node.communicate(timeout=90)[0]) for node in nodes] == [{"result": result}] * 2
+    assert [listen(node, silent) for node in nodes] == [{"result": result}] * 2
+    for node in nodes:
+        end_child(node)
 
 
 def free_port() -> int:
