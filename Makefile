@@ -11,8 +11,9 @@ INSTALL = $(PIP) install --quiet --constraint constraints.txt
 PYTEST = $(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 # The pages of `mine` and `ablation` are bytes of their artifacts: another word would mine, and so train, again.
 UNREAD = pipeline/negatives/page.py pipeline/report/negatives.html pipeline/report/ablation.html
-# Files of tests that start processes, read locks, count cores or open many files.
-PORTABLE = tests/pipeline/runtime tests/artifacts tests/tasks
+# Tests that start processes, wait for locks, build shards or open many files.
+PORTABLE = tests/pipeline/runtime tests/pipeline/dense/test_encode.py tests/pipeline/negatives/test_mine.py \
+	tests/pipeline/finetune/scheduling/test_scheduler.py tests/artifacts/test_kill.py tests/tasks/test_locks.py
 
 .PHONY: demo up test test-slow test-portable coverage check bench equivalent format clean help
 
