@@ -165,3 +165,16 @@ def test_a_damaged_shard_is_built_again(tmp_path, content):
     path.write_bytes(content or path.read_bytes()[:-3])
     build(tmp_path, spans, rows, 1)
     assert whole(tmp_path) == [*range(7)]
+
+
+@pytest.mark.parametrize(
+    ("can_fork", "workers", "number", "ranks"), [(True, 3, 5, 1), (False, 3, 5, 3), (False, 3, 2, 2), (False, 0, 2, 1)]
+)
+def test_ranks_share_the_shards_where_a_process_must_not_fork(monkeypatch, tmp_path, can_fork, workers, number, ranks):
+    launched = []
+    monkeypatch.setattr("pipeline.runtime.launch.launch", lambda *arguments: launched.append(arguments))
+    monkeypatch.setattr(shards.host, "can_fork", lambda: can_fork)
+    machine = make_machine(device="cpu", ranks=1)
+    shards.launch_sharing("of:nothing", {"a": 1}, machine, workers, number, silent, tmp_path)
+    ((function, arguments, chosen, *_),) = launched
+    assert (function, arguments, chosen.ranks) == ("of:nothing", {"a": 1, "workers": workers}, ranks)

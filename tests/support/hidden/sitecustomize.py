@@ -1,7 +1,7 @@
 """Hides from this process what macOS lacks: CPU affinity, prctl, fork, /proc, Linux's calls, more than 256 open files.
 
 Python imports this module when it starts, because its folder is in PYTHONPATH (`make test-portable`); so do all child
-processes. macOS has `fork`, but its libraries do not survive it. psutil may read /proc: on macOS it asks the system.
+processes. macOS has `fork`, but its libraries do not survive it.
 """
 
 import ctypes
@@ -23,7 +23,8 @@ LIBRARY_CALLS = ("prctl",)
 OPEN_FILES = 256
 READS = ("open", "os.listdir", "os.scandir")
 """Events of Python's audit whose first argument is a path."""
-MAY_READ = (f"{os.sep}psutil{os.sep}",)
+MAY_READ = (f"{os.sep}psutil{os.sep}", f"{os.sep}threadpoolctl.py")
+"""Libraries that ask macOS in its own way."""
 
 
 def hide() -> None:
