@@ -23,7 +23,7 @@ KERNEL = pytest.param("kernel", marks=pytest.mark.skipif(not host.has_prctl(), r
 
 @pytest.fixture(params=[KERNEL, "pipe"])
 def environment(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Of a caller whose children are told of its end by `request.param`."""
+    """Of a caller whose children see its end by `request.param`."""
     path = [str(FOLDER)] if request.param == "pipe" else []
     mine = {name: value for name, value in os.environ.items() if name != SOCKET}
     return {**mine, "PYTHONPATH": os.pathsep.join([*path, str(SUPPORT), str(ROOT)])}
