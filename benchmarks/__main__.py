@@ -7,8 +7,6 @@ python -m benchmarks --write                all; also writes results.json and th
 import argparse
 import importlib
 import json
-import platform
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.paired import Skipped
-from pipeline.runtime.processes import cores
+from pipeline.runtime.host import cores, processor_name
 
 FOLDER = Path(__file__).parent
 RESULTS, PAGE, README = FOLDER / "results.json", FOLDER / "README.md", FOLDER.parent / "README.md"
@@ -84,18 +82,12 @@ def benchmark_rows() -> dict[str, Callable[[], float]]:
     return {key: row for name in MODULES for key, row in importlib.import_module(f"benchmarks.{name}").ROWS.items()}
 
 
-def cpu() -> str:
-    """Returns the processor's name."""
-    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return found[1] if found else platform.processor()
-
-
 def save_ratios(ratios: dict[str, float]) -> None:
     """Saves the ratios; keeps earlier ones that were not measured now."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     note = {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"{cpu()}, {cores()} cores",
+        "machine": f"{processor_name()}, {cores()} cores",
         "versions": {name: version(name) for name in ("torch", "transformers", "numpy")},
     }
     results |= {key: {"ratio": ratio, **note} for key, ratio in ratios.items()}

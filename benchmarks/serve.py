@@ -10,6 +10,7 @@ error unless it is complete and belongs to the question. Exit code 1 if a goal i
 
 import asyncio
 import json
+import os
 import random
 import subprocess
 import sys
@@ -148,7 +149,7 @@ async def load(
         "answers_a_second": round(len(took) / spent, 1),
         "seconds_for_300_answers": round(300 * spent / max(len(took), 1), 3),
         "best_round": round(float(rounds.max(initial=0)) / SECONDS_A_ROUND, 1),
-        "load_average": round(float(Path("/proc/loadavg").read_text().split()[0]), 1),
+        "load_average": round(os.getloadavg()[0], 1),
     }
 
 

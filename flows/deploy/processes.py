@@ -10,10 +10,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
-from pipeline.runtime.processes import python, signal_with_parent
+from pipeline.runtime.processes import ROOT, python
 
 STOP_SECONDS = 20
 
@@ -26,16 +25,16 @@ def prefect_process(
 
     `output` receives the lines of the process. Without it, the process prints them.
     """
+    path = os.pathsep.join(dict.fromkeys([str(ROOT), *filter(None, [environment.get("PYTHONPATH")])]))
     child = subprocess.Popen(
-        python("prefect", *arguments),
-        env=environment,
+        python("pipeline.runtime.descendant", signal.SIGTERM.name, "prefect", *arguments),
+        env={**environment, "PIPELINE_PARENT": str(os.getpid()), "PYTHONPATH": path},
         cwd=folder,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=None if output is None else subprocess.PIPE,
         stderr=None if output is None else subprocess.STDOUT,
         # Its own session: Ctrl-C then reaches only this process, which ends the others in order.
         start_new_session=True,
-        preexec_fn=partial(signal_with_parent, signal.SIGTERM),
     )
     listener = threading.Thread(target=_listen, args=(child, output), daemon=True)
     listener.start()

@@ -11,7 +11,8 @@ from flows.graph.plan import plan
 from flows.graph.selection import up_to
 from pipeline.errors import InputError
 from pipeline.paths import absolute_path
-from pipeline.runtime.launch import check_processes, gpus, has_apple_silicon
+from pipeline.runtime.host import has_apple_silicon
+from pipeline.runtime.launch import check_processes, gpus
 from pipeline.runtime.work import Machine
 from tasks.keys import sources_of
 from tasks.node import Node

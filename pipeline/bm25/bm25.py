@@ -3,6 +3,7 @@
 Java runs in a separate process, through pyserini.
 """
 
+import json
 import tempfile
 from pathlib import Path
 from typing import Literal, Self
@@ -11,14 +12,14 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline.bm25 import other_systems
 from pipeline.bm25.detection import detect
-from pipeline.bm25.java_child import check_child, start_child
+from pipeline.bm25.java_child import check_child
 from pipeline.bm25.languages import AUTO, CODES, ENGLISH
 from pipeline.bm25.settings import write_settings
 from pipeline.config import Config
 from pipeline.data import run_files
 from pipeline.data.text_files import wrong_beginning
 from pipeline.notices import noticed, read_notices
-from pipeline.runtime.processes import listen, workers
+from pipeline.runtime.processes import end_child, listen, python, start_child, workers
 from pipeline.runtime.work import Metrics, Work
 
 
@@ -134,13 +135,12 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
         **{name: path and str(path) for name, path in {**paths, **files}.items()},
     }
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
-        child = start_child("pipeline.bm25.index_process", job, stderr)
+        child = start_child(python("pipeline.bm25.index_process", json.dumps(job)), stderr=stderr)
         try:
             answer = listen(child, work.progress)
             child.wait()
         finally:
-            child.kill()
-            child.wait()
+            end_child(child)
         check_child(child, answer, stderr)
     if found is None:
         return answer["result"]

@@ -1,31 +1,15 @@
-"""Starts a process for Java, and describes how it failed."""
+"""Describes how a process for Java failed."""
 
-import json
 import subprocess
 from collections.abc import Mapping
 from typing import IO, Any
 
 from pipeline.errors import InputError
-from pipeline.runtime.processes import ending, environment, python
+from pipeline.runtime.processes import ending
 
 
 class JavaFailed(RuntimeError):
     """The Java process failed or was killed. The message is one line."""
-
-
-def start_child(
-    module: str, job: Mapping[str, Any], stderr: IO[str], stdin: int = subprocess.DEVNULL
-) -> subprocess.Popen[str]:
-    """Starts `module` in a process with its own session, so that a terminal's Ctrl-C reaches only the caller."""
-    return subprocess.Popen(
-        python(module, json.dumps(job)),
-        env=environment(),
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-        start_new_session=True,
-    )
 
 
 def check_child(child: subprocess.Popen[str], answer: Mapping[str, Any], stderr: IO[str]) -> None:

@@ -5,7 +5,6 @@ Shapes: K hits of a question.
 
 import contextlib
 import json
-import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -14,10 +13,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from pipeline.bm25.java_child import check_child, start_child
+from pipeline.bm25.java_child import check_child
 from pipeline.bm25.settings import read_settings
 from pipeline.errors import InputError
-from pipeline.runtime.processes import cores
+from pipeline.runtime.host import cores
+from pipeline.runtime.processes import end_child, python, start_child
 
 
 class Searcher:
@@ -37,7 +37,7 @@ class Searcher:
             raise InputError("the first stage is a run file (bm25.run), which cannot answer single questions")
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         job = {"index": str((artifact / "index").resolve()), **settings, "threads": min(cores(), 4), "once": once}
-        self._child = start_child("pipeline.bm25.search_process", job, self._stderr, stdin=subprocess.PIPE)
+        self._child = start_child(python("pipeline.bm25.search_process", json.dumps(job)), stderr=self._stderr)
         self._lock = threading.Lock()
         self._ready = False
 
@@ -95,12 +95,8 @@ class Searcher:
 
     def close(self) -> None:
         """Ends the process."""
-        self._child.kill()
-        self._child.wait()
-        for file in (self._child.stdin, self._child.stdout, self._stderr):
-            if file is not None:
-                with contextlib.suppress(BrokenPipeError):  # an unread line of the dead process
-                    file.close()
+        end_child(self._child)
+        self._stderr.close()
 
     def __enter__(self) -> Self:
         return self

@@ -30,7 +30,7 @@ def score(
     `name`: a folder within `work.checkpoints`, one for each call of a stage.
     Raises InputError if the cross-encoder does not fit the tokens, or if a logit is not finite.
     """
-    from pipeline.runtime.launch import ENCODING, launch, of_shards
+    from pipeline.runtime.launch import of_shards
     from pipeline.runtime.processes import workers
 
     check_cross_encoder(cross_encoder, tokens)
@@ -41,19 +41,20 @@ def score(
         "cross_encoder": str(cross_encoder),
         "tokens": str(tokens),
         "folder": str(folder),
-        "workers": workers(work.machine),
         "token_budget": work.machine.token_budget,
         "shard": SHARD,
     }
-    launch(
+    number = len(shard_spans(len(query_N), SHARD))
+    shards.launch_sharing(
         "pipeline.cross_encoder.score_pairs:score_shards",
         arguments,
         of_shards(work.machine),
+        workers(work.machine),
+        number,
         work.progress,
         folder,
-        ENCODING,
     )
-    parts = [np.load(folder / shards.name(i)) for i in range(len(shard_spans(len(query_N), SHARD)))]
+    parts = [np.load(folder / shards.name(i)) for i in range(number)]
     return np.concatenate([np.empty(0, np.float32), *parts])
 
 

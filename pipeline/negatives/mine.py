@@ -74,7 +74,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     machine = without_model(work.machine)
     shards.finish(job, work, machine, workers(work.machine))
 
-    sampled = [np.load(folder / shards.name(i), mmap_mode="r") for i in range(len(spans))]
+    sampled = (np.load(folder / shards.name(i), mmap_mode="r") for i in range(len(spans)))  # one open file at a time
     dropped = barred.Dropped()
     dropped.counts["margin"] = 0
 

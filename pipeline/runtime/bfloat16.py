@@ -9,8 +9,6 @@ import json
 import logging
 import math
 import os
-import platform
-import re
 import subprocess
 import time
 from collections.abc import Mapping
@@ -18,6 +16,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from pipeline.runtime import host
 from pipeline.runtime.processes import cache_folder, ending, environment, python
 
 LOG = logging.getLogger(__name__)
@@ -29,7 +28,6 @@ small one: where there is no instruction, it decides."""
 REPEATS = 5
 INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16")
 """Names of the flags of processors (x86, ARM)."""
-PROCESSORS = Path("/proc/cpuinfo")
 
 
 @cache
@@ -82,15 +80,8 @@ def write_ratios(path: Path, known: Mapping[str, float]) -> None:
 
 def processor() -> str:
     """Returns the processor's name, with its instructions for bfloat16: a virtual machine may hide them."""
-    try:
-        text = PROCESSORS.read_text()
-    except OSError:
-        return platform.processor() or platform.machine()
-    fields = dict(re.findall(r"^([^\t:]+?)\s*: (.*)$", text, re.MULTILINE))
-    # ARM's have no name, but numbers of the maker and the core.
-    parts = [fields[name] for name in ("model name", "CPU implementer", "CPU part") if name in fields]
-    known = (fields.get("flags") or fields.get("Features") or "").split()
-    return " ".join([*(parts or [platform.machine()]), *(one for one in INSTRUCTIONS if one in known)])
+    known = host.processor_flags()
+    return " ".join([host.processor_name(), *(one for one in INSTRUCTIONS if one in known)])
 
 
 def measure() -> float:

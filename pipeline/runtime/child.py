@@ -12,17 +12,20 @@ from pkgutil import resolve_name
 
 from pipeline.errors import InputError
 from pipeline.runtime.precision import use_precision
-from pipeline.runtime.processes import die_with_parent, log_to, python, quick_exit, report_errors, reporter
+from pipeline.runtime.processes import die_with_parent, log_to, quick_exit, report_errors, reporter
 
 
 def become_torchrun(text: str) -> None:
+    """Runs torchrun in this process, which has asked to die with its parent. Exits at its end, and raises its error."""
+    from torch.distributed import run
+
     job = json.loads(text)
     os.environ["PIPELINE_PARENT"] = str(os.getpid())
     alone = ["--standalone", "--local-addr=127.0.0.1"]
     several = ["--rdzv-backend=c10d", f"--rdzv-id={job['id']}", *job["torchrun"]]  # a later flag overrides
     flags = [*(several if job["torchrun"] else alone), f"--nproc-per-node={job['ranks']}"]
-    command = python("torch.distributed.run", *flags, "-m", "pipeline.runtime.child", text)
-    os.execv(command[0], command)
+    run.main([*flags, "-m", "pipeline.runtime.child", text])
+    sys.exit()
 
 
 def set_tf32(tf32: bool, device: str) -> None:

@@ -1,18 +1,14 @@
 """Runs a function in child processes: one, or several ranks by torchrun. The calling process holds no model.
 
 The child leads its own session, so a terminal's Ctrl-C reaches only the caller, which then ends the child. Child and
-ranks ask the kernel to kill them with their parent (PR_SET_PDEATHSIG): kill -9 of the caller leaves nothing behind.
-That signal fires when the *thread* that started the child ends, so call `launch` from a thread that lives as long as
-the work.
+ranks die with their parent (`die_with_parent`): kill -9 of the caller leaves nothing behind. On Linux they die when the
+*thread* that started the child ends, so call `launch` from a thread that lives as long as the work.
 """
 
 import contextlib
 import json
 import os
-import platform
 import signal
-import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Mapping
@@ -21,10 +17,11 @@ from typing import IO, Any, Literal
 
 from pipeline.config import number_or
 from pipeline.errors import LESS_MEMORY, InputError
-from pipeline.runtime import bfloat16
+from pipeline.runtime import bfloat16, host
 from pipeline.runtime.checkpoints import saved_state
+from pipeline.runtime.host import cores, has_apple_silicon
 from pipeline.runtime.precision import Precision
-from pipeline.runtime.processes import cache_folder, cores, ending, environment, listen, python
+from pipeline.runtime.processes import cache_folder, end_child, ending, environment, listen, python, start_child
 from pipeline.runtime.work import Machine, Progress
 
 ALLOCATOR = "glibc.malloc.mmap_threshold={}:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
@@ -41,8 +38,6 @@ MPS_FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"
 """If it is 1, the CPU computes what a Mac's GPU cannot. The user's own value counts."""
 JOB = "job.json"
 """File in the checkpoints folder: the job that the other nodes of a training run."""
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-"""Name of a machine's network interface to itself."""
 TAIL = 60
 """Lines of a failed child's stderr that its error shows."""
 RANK_FAILED = "failed (exitcode: {})"
@@ -80,14 +75,10 @@ def launch(
         "precision": precision_of(machine, checkpoints),
     }
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
-        child = subprocess.Popen(
+        child = start_child(
             python("pipeline.runtime.child", json.dumps(job)),
-            env=child_environment(device, threads, kept, alone=not machine.torchrun),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-            start_new_session=True,
+            child_environment(device, threads, kept, alone=not machine.torchrun),
+            stderr,
         )
         try:
             if machine.torchrun:
@@ -97,7 +88,7 @@ def launch(
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+            end_child(child)
             (checkpoints / JOB).unlink(missing_ok=True)
         if "result" in reply:  # all ranks are done, even if one aborts while it exits (in gloo's threads)
             return reply["result"]
@@ -161,14 +152,14 @@ def low_on_cpu(machine: Machine) -> bool:
 
 
 def of_shards(machine: Machine) -> Machine:
-    """Returns the machine for processes that build shards: on the CPU one, which forks; else one rank for each GPU."""
+    """Returns the machine for processes that build shards: on the CPU one, else one rank for each GPU."""
     if device_of(machine) != "cpu":
         return machine.model_copy(update={"ranks": "auto", "torchrun": []})
     return machine.model_copy(update={"ranks": 1, "threads": 1, "torchrun": []})
 
 
 def without_model(machine: Machine) -> Machine:
-    """Returns the machine for a process without a model: one, on the CPU, which may fork."""
+    """Returns the machine for one process without a model, on the CPU."""
     on_one = {"device": "cpu", "ranks": 1, "threads": 1, "torchrun": []}
     return machine.model_copy(update=on_one | {"precision": "float32"})  # so none is measured
 
@@ -180,11 +171,6 @@ def gpus() -> int:
     import torch
 
     return torch.cuda.device_count()
-
-
-def has_apple_silicon() -> bool:
-    """Whether this is a Mac whose GPU torch can use, as far as can be seen without torch (child.py `check_device`)."""
-    return sys.platform == "darwin" and platform.machine() == "arm64"
 
 
 def check_processes(machine: Machine) -> None:
@@ -217,7 +203,7 @@ def child_environment(device: str, threads: int, kept: int = TRAINING, alone: bo
         added["GLIBC_TUNABLES"] = ALLOCATOR.format(kept)
     if alone:
         # Ranks of one machine connect through its loopback: no name service, no firewall.
-        added |= {"GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", LOOPBACK)}
+        added |= {"GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", host.LOOPBACK)}
     return {**environment(), **added}
 
 

@@ -1,7 +1,6 @@
 """The other nodes of a training: each runs the same job, and torchrun connects their ranks."""
 
 import json
-import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.runtime.launch import JOB, child_environment
-from pipeline.runtime.processes import ending, listen, python
+from pipeline.runtime.processes import end_child, ending, listen, python, start_child
 from pipeline.runtime.work import silent
 
 SECONDS = 2.0
@@ -46,12 +45,10 @@ def take_part(path: Path, text: str, tell: Callable[[str], None]) -> None:
     """Runs the job `text` until it ends, or until `path` no longer holds it."""
     job = json.loads(text)
     tell(f"joining {job['function'].split(':')[1]} with {job['ranks']} ranks")
-    child = subprocess.Popen(
+    child = start_child(
         python("pipeline.runtime.child", text),
-        env=child_environment(job["device"], job["threads"], alone=False),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
+        child_environment(job["device"], job["threads"], alone=False),
+        own_session=False,
     )
     with ThreadPoolExecutor(1) as pool:
         listening = pool.submit(listen, child, silent)
@@ -63,6 +60,7 @@ def take_part(path: Path, text: str, tell: Callable[[str], None]) -> None:
             if not listening.done():  # Ctrl-C
                 child.terminate()
         code, reply = child.wait(), listening.result()
+    end_child(child)
     if "result" in reply:
         tell("finished")
     else:

@@ -14,10 +14,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
-from pipeline.runtime import network
+from pipeline.runtime import host, network
+from pipeline.runtime.host import cores
 
 if TYPE_CHECKING:  # children that only call Java load no pydantic
     from pipeline.runtime.work import Machine, Progress
@@ -60,6 +61,38 @@ def environment() -> dict[str, str]:
     if sys.getfilesystemencoding() == "utf-8":  # else the child would encode file names differently from its caller
         mine |= {"PYTHONUTF8": "1", "LC_ALL": "C.UTF-8"}
     return mine
+
+
+def start_child(
+    command: list[str],
+    env: Mapping[str, str] | None = None,
+    stderr: IO[str] | None = None,
+    own_session: bool = True,
+) -> subprocess.Popen[str]:
+    """Starts a child process that calls `die_with_parent`. Its messages come through `stdout` (`listen`).
+
+    Its stdin is a pipe that ends with this process, however that ends, and with `end_child`. `env`: else
+    `environment()`. `own_session`: a terminal's Ctrl-C reaches only this process, which then ends the child.
+    """
+    return subprocess.Popen(
+        command,
+        env=environment() if env is None else env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        start_new_session=own_session,
+    )
+
+
+def end_child(child: subprocess.Popen[str]) -> None:
+    """Kills the child if it runs, waits for its end and closes its pipes."""
+    child.kill()
+    child.wait()
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):  # of an unread line
+                pipe.close()
 
 
 def reporter() -> Say:
@@ -139,13 +172,6 @@ def ending(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 
-def cores() -> int:
-    """Returns the number of processor cores that this process may use."""
-    if not hasattr(os, "sched_getaffinity"):  # macOS
-        return os.cpu_count() or 1
-    return len(os.sched_getaffinity(0))
-
-
 def workers(machine: "Machine") -> int:
     """Returns the number of processes that encode, search, score and mine on the CPU, and of Lucene's threads."""
     from pipeline.config import number_or
@@ -179,32 +205,27 @@ def quick_exit() -> Callable[[int], None]:
 PR_SET_PDEATHSIG = 1
 
 
-HAS_PRCTL = sys.platform == "linux"
-SECONDS_BETWEEN_LOOKS = 1.0
-"""At the parent, on systems without prctl."""
-
-
 def signal_with_parent(number: int) -> None:
-    """Asks the kernel to send this process the signal when the thread that started it ends. Only Linux does."""
-    if HAS_PRCTL:
+    """Lets this process get the signal when the process that started it ends. PIPELINE_PARENT holds that one's id.
+
+    Linux sends it when the *thread* ends that started this process. Elsewhere a thread of this process waits for the
+    end of stdin, a pipe of the parent (`start_child`), which torchrun's ranks inherit.
+    """
+    parent = int(os.environ["PIPELINE_PARENT"])
+    if host.has_prctl():
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:  # the parent ended before the request
+        os._exit(1)
+    if not host.has_prctl():
+        threading.Thread(target=_signal_at_end_of_stdin, args=(number,), daemon=True).start()
+
+
+def _signal_at_end_of_stdin(number: int) -> None:
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), number)
 
 
 def die_with_parent() -> None:
-    """Lets this process be killed with the thread that started it. PIPELINE_PARENT holds the parent's id.
-
-    The kernel does it. Without prctl (macOS) a thread of this process looks for its parent, until this process becomes
-    another program.
-    """
-    parent = int(os.environ["PIPELINE_PARENT"])
+    """Lets this process be killed with the one that started it (`signal_with_parent`)."""
     signal_with_parent(signal.SIGKILL)
-    if os.getppid() != parent:  # the parent died before the request to the kernel
-        os._exit(1)
-    if not HAS_PRCTL:
-        threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
-
-
-def _watch_parent(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(SECONDS_BETWEEN_LOOKS)
-    os.kill(os.getpid(), signal.SIGKILL)

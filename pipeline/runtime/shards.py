@@ -7,12 +7,13 @@ import contextlib
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
+from pipeline.runtime import host
 from pipeline.runtime.spans import Span
 from pipeline.runtime.work import Job, Machine, Progress, Work
 
@@ -29,8 +30,6 @@ Tick = Callable[[int], None]
 
 def finish(job: Job, work: Work, machine: Machine, workers: int) -> None:
     """Builds the missing shards: with `work.elsewhere` if it is set, else in child processes of `machine`."""
-    from pipeline.runtime.launch import ENCODING, launch
-
     if not missing(job.folder, job.spans):
         return
     remove_left_over(job.folder)
@@ -38,8 +37,29 @@ def finish(job: Job, work: Work, machine: Machine, workers: int) -> None:
         work.elsewhere(job, machine)
         return
     # The same list for all ranks, whatever they have finished: a claimed place is the same shard on all of them.
-    arguments = {**job.arguments, "workers": workers, "numbers": missing(job.folder, job.spans)}
-    launch(job.function, arguments, machine, work.progress, work.checkpoints, ENCODING)
+    numbers = missing(job.folder, job.spans)
+    arguments = {**job.arguments, "numbers": numbers}
+    launch_sharing(job.function, arguments, machine, workers, len(numbers), work.progress, work.checkpoints)
+
+
+def launch_sharing(
+    function: str,
+    arguments: Mapping[str, Any],
+    machine: Machine,
+    workers: int,
+    number: int,
+    progress: Progress,
+    checkpoints: Path,
+) -> None:
+    """Calls `function`, which builds `number` shards by `build_shards`, in child processes of `machine` (`launch`).
+
+    On a CPU one process forks itself `workers` times; where it must not, there are as many ranks instead.
+    """
+    from pipeline.runtime.launch import ENCODING, device_of, launch
+
+    if device_of(machine) == "cpu" and not host.can_fork():
+        machine = machine.model_copy(update={"ranks": max(1, min(workers, number))})
+    launch(function, {**arguments, "workers": workers}, machine, progress, checkpoints, ENCODING)
 
 
 def folder_of_model(work: Work, name: str) -> Path:
@@ -94,8 +114,9 @@ def build_shards(
 ) -> None:
     """Writes the shards of `of` that `folder` lacks, each the rows make(first row, row after the last, tick).
 
-    On CPU, `workers` single-threaded forks share the loaded data (0: this process builds all); on GPUs each rank
-    takes the next shard when it is free. `numbers`: only these shards, on all ranks the same.
+    On CPU, `workers` single-threaded forks share the loaded data (0: this process builds all). On GPUs, and where a
+    process must not fork, each rank takes the next shard when it is free. `numbers`: only these shards, on all ranks
+    the same.
     """
     left = {*missing(folder, of)}
     wanted = by_size(of, range(len(of)) if numbers is None else numbers)
@@ -105,7 +126,7 @@ def build_shards(
     def work(number: int, tick: Tick) -> None:
         _save(make(*of[number], tick), folder / name(number))
 
-    if device == "cpu" and workers:
+    if device == "cpu" and workers and host.can_fork():
         import torch
 
         torch.set_num_threads(1)  # before the first parallel region: OpenMP threads do not survive a fork

@@ -6,7 +6,6 @@ bytes, or four with `machine.precision: float32`.
 
 import logging
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from pipeline.modeling.architectures.registry import of_config
 from pipeline.modeling.model_config import field, inner_size
 from pipeline.modeling.packing import Batch
 from pipeline.runtime import ranks
+from pipeline.runtime.host import free_memory
 from pipeline.runtime.precision import is_low
 from pipeline.runtime.work import Machine
 
@@ -43,10 +43,6 @@ MASKED = 0.15
 """Share of masked tokens (BERT)."""
 HEAD_LAYERS = 2
 """Layers of a Condenser head."""
-
-MEMORY = Path("/proc/meminfo")
-GROUP = Path("/sys/fs/cgroup")
-"""Folder of a container's own memory limit."""
 
 
 def keeps_graphs(lm: Any, batch: Batch, cache: str) -> bool:
@@ -211,20 +207,7 @@ def bytes_per_token(config: Any, length: int) -> int:
 
 
 def free_bytes(device: str) -> int:
-    """Returns the bytes that this rank may use: its share among the ranks of the machine.
-
-    On a system that does not report its free memory, half of all memory counts as free.
-    """
+    """Returns the bytes that this rank may use: its share among the ranks of the machine."""
     if device == "cuda":
         return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    if not MEMORY.is_file():  # macOS
-        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return physical // 2 // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    fields = dict(line.split(":") for line in MEMORY.read_text().splitlines())
-    free = int(fields["MemAvailable"].split()[0]) * 1024
-    limit = GROUP / "memory.max"
-    if limit.is_file() and limit.read_text().strip() != "max":
-        parts = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
-        used = int((GROUP / "memory.current").read_text()) - int(parts["inactive_file"])  # cached files can be freed
-        free = min(free, int(limit.read_text()) - used)
-    return free // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return free_memory() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -377,7 +378,7 @@ def test_signed_json_is_read_as_written(fields):
     ids=["signed", "record", "run"],
 )
 def test_json_that_is_nested_deeply_gives_a_value_error(read):
-    """From some depth on, JSON can be read but not written."""
+    """From some depth on, Python 3.11 can read JSON but not write it; later versions can do both."""
     problems = set()
     for depth in range(900, 1010):
         data = b'{"sha256": "0", "a": ' + b"[" * depth + b"]" * depth + b"}"
@@ -385,7 +386,8 @@ def test_json_that_is_nested_deeply_gives_a_value_error(read):
             read(data)
         except ValueError as error:
             problems.add(str(error))
-    assert {"was changed", "is nested too deeply"} <= problems
+    assert "was changed" in problems
+    assert ("is nested too deeply" in problems) == (sys.version_info < (3, 12))
 
 
 @pytest.mark.parametrize("days", [1, 365, 36500])

@@ -352,7 +352,9 @@ def test_a_run_that_ends_during_gc_is_no_error(store, three, dry_run, monkeypatc
     removed = store.locks / "run-1-tiny.lock"
     glob = type(removed).glob
     monkeypatch.setattr(
-        type(removed), "glob", lambda path, pattern: [removed] if pattern == "run-*.lock" else glob(path, pattern)
+        type(removed),
+        "glob",
+        lambda path, *pattern, **options: [removed] if pattern == ("run-*.lock",) else glob(path, *pattern, **options),
     )
     assert removed.name not in [one.path.name for one in gc(store, runs=0, days=0, dry_run=dry_run)]
     assert not removed.exists()

@@ -4,7 +4,6 @@ import importlib
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.runtime.processes import quick_exit, signal_with_parent
+from pipeline.runtime.host import can_fork
+from pipeline.runtime.processes import die_with_parent, quick_exit
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("torch", "transformers.models.bert.modeling_bert", "prefect.flows", "flows.flow", "flows.cli.main")
@@ -28,14 +28,31 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 def command_server(environment: Mapping[str, str], code: Path = ROOT) -> Iterator[Command]:
     """Yields a function that runs a command of the program in the folder `code`.
 
-    After a command that takes too long no other one runs.
+    After a command that takes too long no other one runs. Where a process must not fork, each command starts from
+    scratch.
     """
     from flows.deploy.server import QUIET
 
     path = os.pathsep.join([str(code), environment.get("PYTHONPATH", "")])
+    if not can_fork():
+        there = {**QUIET, **environment, "PYTHONPATH": path}
+
+        def run_from_scratch(*arguments: str, store: Path) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [sys.executable, "-P", "-m", "flows.cli", *arguments],
+                env={**there, "COCONDENSER_STORE": str(store)},
+                cwd=store.parent,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+            )
+
+        yield run_from_scratch
+        return
     with subprocess.Popen(
         [sys.executable, "-P", str(Path(__file__))],
-        env={**QUIET, **environment, "PYTHONPATH": path},
+        env={**QUIET, **environment, "PYTHONPATH": path, "PIPELINE_PARENT": str(os.getpid())},
         cwd="/",  # pyproject.toml has settings of Prefect
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -63,7 +80,7 @@ def command_server(environment: Mapping[str, str], code: Path = ROOT) -> Iterato
 
 def serve() -> None:
     """Forks for each job of standard input, and writes the fork's exit code."""
-    signal_with_parent(signal.SIGKILL)
+    die_with_parent()
     mark_finished = quick_exit()
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -85,7 +102,8 @@ def exit_code_of(job: Mapping) -> int:
 
     from flows.cli.main import main
 
-    signal_with_parent(signal.SIGKILL)
+    os.environ["PIPELINE_PARENT"] = str(os.getppid())
+    die_with_parent()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, path in enumerate(job["files"], 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipeline.runtime.host import can_fork
+
 FOLDER = Path(__file__).parent / "warm"
 SOCKET = "WARM_SOCKET"
 """The variable with the server's address. A process without it starts its children from scratch."""
@@ -15,7 +17,13 @@ SOCKET = "WARM_SOCKET"
 
 @contextmanager
 def fork_server() -> Iterator[None]:
-    """While the block runs, children of this process and of its processes are forks of one server."""
+    """While the block runs, children of this process and of its processes are forks of one server.
+
+    Where a process must not fork, they start from scratch.
+    """
+    if not can_fork():
+        yield
+        return
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/socket"
         settled = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8"}

@@ -30,7 +30,16 @@ from typing import IO, Literal
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.runtime.processes import die_with_parent, ending, environment, python, report_errors, reporter
+from pipeline.runtime.processes import (
+    die_with_parent,
+    end_child,
+    ending,
+    environment,
+    python,
+    report_errors,
+    reporter,
+    start_child,
+)
 
 DENSE = 10_000
 """Pairs up to which greedy search over vectors uses all similarities (1 GB while they are built); above it, lists."""
@@ -68,22 +77,15 @@ def scheduled(folder: Path, job: ScheduleJob) -> Iterator[Iterator[np.ndarray]]:
     """
     _prepare(folder, job)
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
-        child = subprocess.Popen(
+        child = start_child(
             python("pipeline.finetune.scheduling.process", str(folder.resolve())),
-            env={**environment(), "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-            start_new_session=True,
+            {**environment(), "OMP_NUM_THREADS": "1"},
+            stderr,
         )
         try:
             yield _read(folder / BATCHES, job.sizes, child, stderr)
         finally:
-            child.kill()
-            child.wait()
-            assert child.stdout is not None
-            child.stdout.close()
+            end_child(child)
 
 
 def hardness(folder: Path) -> dict[str, float]:

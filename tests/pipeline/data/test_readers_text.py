@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -200,7 +201,13 @@ def test_a_pattern_stays_inside_its_folder(tmp_path, pattern):
         CONFIG.validate_python(fields(tmp_path, pattern=pattern))
 
 
-@pytest.mark.parametrize("pattern", [".", "a**b"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        ".",
+        pytest.param("a**b", marks=pytest.mark.skipif(sys.version_info >= (3, 13), reason="means a*b from 3.13 on")),
+    ],
+)
 def test_an_invalid_pattern_is_refused_with_its_field(tmp_path, pattern):
     with pytest.raises(ValidationError, match="is not a pattern of paths"):
         CONFIG.validate_python(fields(tmp_path, pattern=pattern))

@@ -2,6 +2,7 @@
 
 import math
 import random
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -112,10 +113,15 @@ BAD = {
     "too long": ("open or " * 300 + "open", "the condition has more than 2,000 characters or 100 brackets$"),
     "too many brackets": ("(" * 101 + "open" + ")" * 101, "the condition has more than 2,000 characters or 100 br"),
     "too deep": ("+ " * 990 + "1 = 1", "the condition is nested too deeply$"),
-    "too deep next to it": ("true), false), coalesce((" + "+ " * 200 + "year", "the condition is nested too deeply$"),
+    "too deep next to it": (
+        "true), false), coalesce((" + "+ " * 200 + "year",
+        "(the condition is nested too deeply|one condition is expected, .*)$",
+    ),
     "half a surrogate pair": ("source = '\ud800'", "the condition holds half of a surrogate pair$"),
     "a null byte": ("open\0", r"no column 'open.x00' among"),
 }
+if sys.version_info >= (3, 12):  # whose recursion goes deeper than 2,000 characters can nest
+    del BAD["too deep"]
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 from encoders import ENCODER, FORM
+from hiding import forks, hide
 from safetensors.numpy import load_file, save_file
 
 from pipeline.dense import shard_reuse
@@ -65,6 +66,17 @@ def test_workers_do_not_change_a_byte(world, work, inline):
     assert reports[-1][:3] == (120, 120, "passages")
 
 
+def test_ranks_that_replace_forks_do_not_change_a_byte(world, work, monkeypatch):
+    """Where a process must not fork."""
+    forked, ranked = work("forked", workers=2), work("ranked", workers=2)
+    encode(CONFIG, ENCODER, world.tokens, world.checkpoint, forked)
+    hide(monkeypatch)
+    encode(CONFIG, ENCODER, world.tokens, world.checkpoint, ranked)
+    for path in forked.out.iterdir():
+        assert path.read_bytes() == (ranked.out / path.name).read_bytes()
+
+
+@forks
 def test_workers_may_end_between_two_checks_of_them(monkeypatch):
     """Each fork ends right after the first check whether it is alive."""
     import multiprocessing

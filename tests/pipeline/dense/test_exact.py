@@ -1,6 +1,7 @@
 """Exact search: its lists are exact and depend only on the vectors."""
 
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -243,6 +244,7 @@ def test_questions_that_are_not_finite_are_refused(value):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell private memory")
 def test_private_memory_does_not_grow_with_the_passages(tmp_path):
     """A search in a mapped file with eight times the passages has about the same peak of RssAnon."""
     peaks = []

@@ -1,6 +1,8 @@
 import json
+import resource
 
 import numpy as np
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -149,6 +151,24 @@ def test_no_count_is_reported_twice(changes, lines, small, work):
     config = CONFIG.model_copy(update=changes)
     notices = read_notices(with_notices(STAGES["mine"].notices, mine(config, collection, run, work())))
     assert notices == ["negatives dropped, exact copies of a positive: 1 (first: p5 for q0)", *lines]
+
+
+def test_the_number_of_shards_does_not_limit_it(work, inline, tmp_path, monkeypatch):
+    """macOS allows a process 256 open files."""
+    queries = [f"q{i}" for i in range(120)]
+    passages = [(f"p{i}", f"p{i}", "", f"text {i}") for i in range(4)]
+    rows = [(query, "train", f"question {query}") for query in queries]
+    collection = write_collection(tmp_path / "collection", passages, rows, [("train", q, "p0", 1) for q in queries])
+    with writer(tmp_path) as write:
+        for query in queries:
+            write("train", [query] * 4, ["p3", "p2", "p1", "p0"], np.arange(4.0, 0.0, -1.0))
+    monkeypatch.setattr("pipeline.negatives.mine.QUESTIONS", 1)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (psutil.Process().num_fds() + 60, before[1]))
+    try:
+        assert mine(CONFIG, collection, tmp_path, work())["questions"] == 120
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.mark.parametrize("workers", [1, 3])

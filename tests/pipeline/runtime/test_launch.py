@@ -1,15 +1,12 @@
 import json
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 from machines import make_machine
@@ -18,6 +15,7 @@ from warming import SOCKET
 from pipeline.errors import InputError
 from pipeline.runtime.child import set_tf32
 from pipeline.runtime.launch import CUDA_ALLOCATOR, child_environment, launch
+from pipeline.runtime.processes import end_child, listen, python, start_child
 from pipeline.runtime.work import Machine, silent
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -31,7 +29,7 @@ def _children_importable(monkeypatch):
 @pytest.fixture
 def own_processes(monkeypatch):
     """Children that are not forks of the tests' server."""
-    monkeypatch.delenv(SOCKET)
+    monkeypatch.delenv(SOCKET, raising=False)
 
 
 def machine(ranks: int = 1) -> Machine:
@@ -139,60 +137,6 @@ def test_one_failing_rank_ends_all_ranks(tmp_path):
         launch("children:fail_on_last_rank", {}, machine(ranks=2), silent, tmp_path)
 
 
-def gone(pids: list[int], seconds: float = 15) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not any(psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE for p in pids):
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def wait_for(folder: Path, count: int, seconds: float = 90) -> list[int]:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pids = [int(path.name) for path in folder.iterdir()]
-        if len(pids) == count:
-            return pids
-        time.sleep(0.1)
-    raise AssertionError(f"{count} processes expected")
-
-
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.usefixtures("own_processes")
-def test_an_exception_in_the_caller_ends_all_processes(tmp_path, ranks):
-    pids = tmp_path / "pids"
-    pids.mkdir()
-
-    def cancel(*_):
-        wait_for(pids, ranks)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        launch("children:sleep", {"pids": str(pids)}, machine(ranks), cancel, tmp_path)
-    assert gone(wait_for(pids, ranks))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("own_processes")
-def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
-    pids = tmp_path / "pids"
-    pids.mkdir()
-    script = f"""
-        from pathlib import Path
-        from pipeline.runtime.launch import launch, child_environment
-        from pipeline.runtime.work import Machine, silent
-        machine = Machine.model_validate_json({machine(ranks=2).model_dump_json()!r})
-        launch("children:sleep", {{"pids": {str(pids)!r}}}, machine, silent, Path({str(tmp_path)!r}))
-    """
-    caller = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=SUPPORT.parents[1])
-    ranks = wait_for(pids, 2)
-    agent = psutil.Process(ranks[0]).ppid()
-    os.kill(caller.pid, signal.SIGKILL)
-    caller.wait()
-    assert gone([agent, *ranks])
-
-
 def test_each_node_gets_the_result_from_its_own_rank(tmp_path):
     """The launcher's node may have another rank than 0: two nodes of one rank each, started by hand."""
     job = {
@@ -205,17 +149,12 @@ def test_each_node_gets_the_result_from_its_own_rank(tmp_path):
         "precision": "float32",
     }
     common = {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    nodes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "pipeline.runtime.child", json.dumps(job)],
-            env=child_environment("cpu", 1) | common | {"RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    command = python("pipeline.runtime.child", json.dumps(job))
+    nodes = [start_child(command, child_environment("cpu", 1) | common | {"RANK": str(rank)}) for rank in range(2)]
     result = {"sum": [2.0, 1.0]}
-    assert [json.loads(node.communicate(timeout=90)[0]) for node in nodes] == [{"result": result}] * 2
+    assert [listen(node, silent) for node in nodes] == [{"result": result}] * 2
+    for node in nodes:
+        end_child(node)
 
 
 def free_port() -> int:

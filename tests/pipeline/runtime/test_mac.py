@@ -1,25 +1,20 @@
-"""A Mac's GPU (MPS) as a device, and what child processes do on a system without Linux's calls."""
+"""A Mac's GPU (MPS) as a device."""
 
 import os
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 from pathlib import Path
 
 import pytest
 from machines import make_machine
 
 from pipeline.errors import InputError
-from pipeline.runtime import launch, processes
+from pipeline.runtime import launch
 from pipeline.runtime.gpu_ranks import fed_ranks
+from pipeline.runtime.host import has_apple_silicon
 from pipeline.runtime.launch import (
     MPS_FALLBACK,
     check_processes,
     child_environment,
     device_of,
-    has_apple_silicon,
     layout,
     of_shards,
 )
@@ -98,35 +93,3 @@ def test_the_cpu_computes_what_a_macs_gpu_cannot(monkeypatch):
 def test_a_gpu_that_torch_cannot_use_is_reported(tmp_path):
     with pytest.raises(InputError, match=r"^machine\.device: torch cannot use this machine's GPU by mps"):
         launch.launch("children:echo", {}, make_machine(device="mps"), silent, tmp_path)
-
-
-def test_all_cores_count_where_the_system_does_not_say_which_are_allowed(monkeypatch):
-    monkeypatch.delattr(os, "sched_getaffinity")
-    assert processes.cores() == os.cpu_count()
-
-
-def test_without_the_kernels_signal_a_child_ends_with_its_parent():
-    child = """
-        import os, time
-        os.environ["PIPELINE_PARENT"] = str(os.getppid())
-        from pipeline.runtime import processes
-        processes.HAS_PRCTL, processes.SECONDS_BETWEEN_LOOKS = False, 0.05
-        processes.die_with_parent()
-        print(os.getpid(), flush=True)
-        time.sleep(60)
-    """
-    parent = f"""
-        import subprocess, sys
-        subprocess.run([sys.executable, "-c", {textwrap.dedent(child)!r}])
-    """
-    started = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(parent)], cwd=processes.ROOT, stdout=subprocess.PIPE, text=True
-    )
-    assert started.stdout is not None
-    pid = int(started.stdout.readline())
-    os.kill(pid, 0)
-    os.kill(started.pid, signal.SIGKILL)
-    started.wait()
-    before = time.monotonic()
-    assert started.stdout.read() == ""  # until the child, which holds the pipe, has ended
-    assert time.monotonic() - before < 30

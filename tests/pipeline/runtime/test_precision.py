@@ -8,7 +8,7 @@ import pytest
 import torch
 from machines import make_machine
 
-from pipeline.runtime import bfloat16, precision
+from pipeline.runtime import bfloat16, host, precision
 from pipeline.runtime.checkpoints import save_state
 from pipeline.runtime.launch import precision_of, without_model
 
@@ -18,7 +18,7 @@ X86 = "model name\t: A Processor\nflags\t\t: fpu avx512_bf16 avx2 amx_bf16\n"
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(bfloat16, "PROCESSORS", tmp_path / "cpuinfo")
+    monkeypatch.setattr(host, "PROCESSORS", tmp_path / "cpuinfo")
     (tmp_path / "cpuinfo").write_text(X86)
     bfloat16.speedup.cache_clear()
     yield tmp_path / "cache" / "cocondenser" / "bfloat16.json"
@@ -49,7 +49,7 @@ def test_a_processor_is_measured_once(own_cache, measured):
 
 def test_another_processor_is_measured_too(own_cache, measured):
     bfloat16.speedup()
-    bfloat16.PROCESSORS.write_text(X86.replace("amx_bf16", ""))  # a virtual machine may hide it
+    host.PROCESSORS.write_text(X86.replace("amx_bf16", ""))  # a virtual machine may hide it
     bfloat16.speedup.cache_clear()
     bfloat16.speedup()
     assert len(measured) == len(json.loads(own_cache.read_text())) == 2
@@ -106,7 +106,7 @@ def test_the_smallest_ratio_counts_and_a_slow_one_ends_the_measurement(monkeypat
 
 
 def test_an_arm_processor_is_named_by_its_numbers(own_cache):
-    bfloat16.PROCESSORS.write_text("Features\t: fp asimd bf16\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n")
+    host.PROCESSORS.write_text("Features\t: fp asimd bf16\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n")
     assert bfloat16.processor() == "0x41 0xd4f bf16"
 
 

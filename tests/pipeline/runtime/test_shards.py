@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hiding import forks
 from machines import make_machine
 
 from pipeline.errors import InputError
@@ -61,6 +62,7 @@ def test_missing_shards_are_listed_by_size(tmp_path):
     assert shards.missing(tmp_path, spans) == [3, 0, 2]
 
 
+@forks
 def test_a_free_fork_takes_the_next_shard(tmp_path):
     """The largest shard is first, and no fork is idle while another has several shards left."""
     started = tmp_path / "begun"
@@ -97,6 +99,7 @@ def test_a_new_run_removes_the_files_of_killed_writers(tmp_path, monkeypatch):
     assert {*tmp_path.iterdir()} == {new, done}
 
 
+@forks
 def test_a_worker_does_not_run_the_exit_hooks_of_its_parent(tmp_path):
     """For example under Prefect, whose exit hook waits for threads that a fork does not have."""
     program = (
@@ -114,6 +117,7 @@ def test_a_worker_does_not_run_the_exit_hooks_of_its_parent(tmp_path):
     assert whole(tmp_path) == [0, 1]
 
 
+@forks
 def test_an_error_of_a_worker_is_raised_in_its_parent(tmp_path):
     def bad(start, stop, tick):
         raise InputError("a line") if start else ValueError("unforeseen")
@@ -161,3 +165,16 @@ def test_a_damaged_shard_is_built_again(tmp_path, content):
     path.write_bytes(content or path.read_bytes()[:-3])
     build(tmp_path, spans, rows, 1)
     assert whole(tmp_path) == [*range(7)]
+
+
+@pytest.mark.parametrize(
+    ("can_fork", "workers", "number", "ranks"), [(True, 3, 5, 1), (False, 3, 5, 3), (False, 3, 2, 2), (False, 0, 2, 1)]
+)
+def test_ranks_share_the_shards_where_a_process_must_not_fork(monkeypatch, tmp_path, can_fork, workers, number, ranks):
+    launched = []
+    monkeypatch.setattr("pipeline.runtime.launch.launch", lambda *arguments: launched.append(arguments))
+    monkeypatch.setattr(shards.host, "can_fork", lambda: can_fork)
+    machine = make_machine(device="cpu", ranks=1)
+    shards.launch_sharing("of:nothing", {"a": 1}, machine, workers, number, silent, tmp_path)
+    ((function, arguments, chosen, *_),) = launched
+    assert (function, arguments, chosen.ranks) == ("of:nothing", {"a": 1, "workers": workers}, ranks)

@@ -97,14 +97,7 @@ def test_the_cache_is_chosen_by_memory(model_and_batch, monkeypatch):
     assert memory.free_bytes("cpu") > 2**20
 
 
-def test_half_of_the_memory_is_free_where_the_system_does_not_report_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "MEMORY", tmp_path / "meminfo")
-    whole = memory.os.sysconf("SC_PHYS_PAGES") * memory.os.sysconf("SC_PAGE_SIZE")
-    assert memory.free_bytes("cpu") == whole // 2
-
-
-def test_files_in_memory_do_not_count_against_a_containers_limit(tmp_path, monkeypatch):
-    for name, text in {"max": "9000000", "current": "8000000", "stat": "anon 2000000\ninactive_file 6000000\n"}.items():
-        (tmp_path / f"memory.{name}").write_text(text)
-    monkeypatch.setattr(memory, "GROUP", tmp_path)
-    assert memory.free_bytes("cpu") == 7_000_000
+def test_ranks_share_the_free_memory(monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda: 7_000_000)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert memory.free_bytes("cpu") == 3_500_000

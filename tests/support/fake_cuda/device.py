@@ -37,6 +37,8 @@ def missing() -> str | None:
     """Returns why this machine cannot have the fake device; None if it can."""
     if compiler() is None:
         return "no C++ compiler"
+    if not (torch_folder() / "lib" / "libtorch_cpu.so").exists():
+        return "the fake device is built for Linux"
     if (torch_folder() / "lib" / "libtorch_cuda.so").exists():
         return "torch is a CUDA build, which has a device guard of its own"
     return None

@@ -17,6 +17,7 @@ import selectors
 import signal
 import socket
 import sys
+import warnings
 
 LIBRARIES = (
     *("numpy", "pandas", "pyarrow.parquet", "pydantic", "scipy.stats", "faiss", "safetensors.torch", "tokenizers"),
@@ -41,6 +42,7 @@ def end() -> None:
 
 
 def main(path: str) -> None:
+    warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on, of forks of a process with threads
     atexit.register(end)  # before the libraries register their functions, as the last one runs first
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     listener = socket.socket(socket.AF_UNIX)
