@@ -1,11 +1,10 @@
 """Tokenises the collection into flat files that are memory-mapped (pipeline/tokenization/token_files.py)."""
 
 import json
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +13,12 @@ from tokenizers import Encoding, Tokenizer
 
 from pipeline.config import Config
 from pipeline.data.collection import passage_batches, passage_count, read_queries
-from pipeline.data.words import UNSPACED_END, blank
+from pipeline.data.sentences import sentences
+from pipeline.data.words import blank
 from pipeline.runtime.work import Metrics, Work
 from pipeline.tokenization.tokenizer import kind, read_tokenizer, special_tokens
 
 BATCH_ROWS = 512
-SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+["'“‘(\[]?[A-Z0-9])|(?=\n[^\S\n]*\n)|""" + UNSPACED_END)
 
 
 class TokensConfig(Config):
@@ -57,12 +56,10 @@ def encode(tokenizer: Tokenizer, texts: list[str], max_tokens: int | None = None
 def sentence_tokens(text: str, encoding: Encoding) -> Iterator[int]:
     """Yields the index of the first token of each sentence after the first one, ascending; may repeat a token.
 
-    A sentence ends at . ! or ? (quotes and brackets may follow) before white space and a capital letter, a digit or an
-    opening mark; at the signs of other scripts (data/words.py); and at an empty line. In byte-level BPE white space
-    belongs to the sentence after it.
+    In byte-level BPE white space belongs to the sentence after it.
     """
-    for end in SENTENCE_END.finditer(text):
-        for character in range(end.end(), len(text)):  # white space and dropped characters may belong to no token
+    for (_, end), _ in pairwise(sentences(text)):
+        for character in range(end, len(text)):  # white space and dropped characters may belong to no token
             token = encoding.char_to_token(character)
             if token is not None:
                 yield token

@@ -1,0 +1,41 @@
+"""Sentences of a text in any language, by the library sentencex."""
+
+import re
+from collections.abc import Iterator
+
+import regex
+import sentencex
+
+LANGUAGE = "en"
+"""Whose abbreviations sentencex knows: texts do not name their language. It ends sentences at the signs of all scripts
+(.!?。！？।؟ and others) whatever the language is."""
+PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n")
+END = regex.compile(r"\p{Sentence_Terminal}[\p{Close_Punctuation}\p{Initial_Punctuation}\p{Final_Punctuation}\"']*")
+# sentencex ends a sentence within a number in full width, such as ３．５.
+IN_NUMBER = re.compile(r"\d\uff0e\Z")
+
+
+def sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Yields (start, end) of each sentence, without white space around it. An empty line ends a sentence."""
+    start = 0
+    for paragraph in [*(end.span() for end in PARAGRAPH_END.finditer(text)), (len(text), len(text))]:
+        first = None
+        for part in sentencex.segment(LANGUAGE, text[start : paragraph[0]]):
+            first = start if first is None else first
+            start += len(part)
+            if start < paragraph[0] and IN_NUMBER.search(part):
+                continue
+            if not text[first:start].isspace():
+                yield _stripped(text, first, start)
+            first = None
+        start = paragraph[1]
+
+
+def ends_sentence(text: str) -> bool:
+    """Returns whether the text ends with the sign that ends a sentence. Quotes and brackets may follow it."""
+    return any(end.end() == len(text) for end in END.finditer(text))
+
+
+def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
+    inside = text[start:end]
+    return end - len(inside.lstrip()), start + len(inside.rstrip())
