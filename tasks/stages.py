@@ -98,6 +98,7 @@ def always(*names: str) -> Callable[[Any], tuple[str, ...]]:
 STAGES: dict[str, Stage] = {
     "ingest": Stage(
         "pipeline.data.ingest:ingest",
+        libraries=at("pipeline.data.ingest:libraries"),
         places={"ingest-pretraining": "pretraining"},
         sources=at("pipeline.data.ingest:sources"),
         missing=at("pipeline.data.ingest:missing"),
@@ -109,7 +110,7 @@ STAGES: dict[str, Stage] = {
     ),
     "tokens": Stage(
         "pipeline.tokenization.tokens:tokens",
-        libraries=always("tokenizers"),
+        libraries=always("tokenizers", "sentencex"),
         notices={
             "passages_cut": ("passages cut", "tokens.max_tokens"),
             "passages_without_tokens": ("passages whose text has no token, so that their titles alone are read", ""),

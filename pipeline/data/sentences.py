@@ -9,8 +9,11 @@ import sentencex
 LANGUAGE = "en"
 """Whose abbreviations sentencex knows: texts do not name their language. It ends sentences at the signs of all scripts
 (.!?。！？।؟ and others) whatever the language is."""
-PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n")
-END = regex.compile(r"\p{Sentence_Terminal}[\p{Close_Punctuation}\p{Initial_Punctuation}\p{Final_Punctuation}\"']*")
+UNKNOWN = r"\u17d4\u17d5\u0f0d\u0f0e"
+"""Signs of Khmer and Tibetan that sentencex does not know."""
+CLOSING = r"[\p{Close_Punctuation}\p{Initial_Punctuation}\p{Final_Punctuation}\"']*"
+BREAK = regex.compile(rf"\n[^\S\n]*\n|[{UNKNOWN}]+{CLOSING}\K")
+END = regex.compile(rf"[\p{{Sentence_Terminal}}{UNKNOWN}]{CLOSING}")
 # sentencex ends a sentence within a number in full width, such as ３．５.
 IN_NUMBER = re.compile(r"\d\uff0e\Z")
 
@@ -18,17 +21,16 @@ IN_NUMBER = re.compile(r"\d\uff0e\Z")
 def sentences(text: str) -> Iterator[tuple[int, int]]:
     """Yields (start, end) of each sentence, without white space around it. An empty line ends a sentence."""
     start = 0
-    for paragraph in [*(end.span() for end in PARAGRAPH_END.finditer(text)), (len(text), len(text))]:
-        first = None
-        for part in sentencex.segment(LANGUAGE, text[start : paragraph[0]]):
-            first = start if first is None else first
+    for end, after in [*(found.span() for found in BREAK.finditer(text)), (len(text), len(text))]:
+        first = start
+        for part in sentencex.segment(LANGUAGE, text[start:end]):
             start += len(part)
-            if start < paragraph[0] and IN_NUMBER.search(part):
+            if start < end and IN_NUMBER.search(part):
                 continue
             if not text[first:start].isspace():
                 yield _stripped(text, first, start)
-            first = None
-        start = paragraph[1]
+            first = start
+        start = after
 
 
 def ends_sentence(text: str) -> bool:

@@ -65,7 +65,8 @@ class HuggingFaceConfig(Config):
     text_column: str = Field(min_length=1)
     """Texts."""
     passage_words: int | None = Field(ge=1)
-    """Rows are cut into passages of about this many words; null: a row is a passage."""
+    """Rows are cut into passages of about this many words, signs included (as with the reader text); null: a row is a
+    passage."""
     metadata: Names
     """Further columns to keep and filter by: text, numbers, booleans or dates. Empty: none."""
     queries: Table | None

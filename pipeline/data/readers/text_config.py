@@ -38,7 +38,8 @@ class TextConfig(Config):
     """Fields to keep of each document and filter by: `file`, its file's name in the folder; `folder`, the part of that
     name before the last slash; `ending`, such as `md`; keys of JSONL and of Markdown's front matter. Empty: nothing."""
     passage_words: int | None = Field(ge=1)
-    """Sections are cut into passages of about this many words; null: a section is a passage."""
+    """Sections are cut into passages of about this many words, at most 1.2 times as many; null: a section is a passage.
+    Signs count, and a long word counts several times, as models read them (docs/languages.md)."""
     questions: tuple[Kind, ...]
     """Texts that become questions (answers: see `generate_questions`): documents' titles, sections' headings,
     sections' first sentences, random crops of passages, or several of these. Empty: no questions; the fields below are
