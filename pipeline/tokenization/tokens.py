@@ -15,6 +15,7 @@ from pipeline.config import Config
 from pipeline.data.collection import passage_batches, passage_count, read_queries
 from pipeline.data.sentences import sentences
 from pipeline.data.words import blank
+from pipeline.notices import cut_metrics
 from pipeline.runtime.work import Metrics, Work
 from pipeline.tokenization.tokenizer import kind, read_tokenizer, special_tokens
 
@@ -125,7 +126,7 @@ class RaggedWriter:
 
 
 def _write_passages(max_tokens: int | None, collection: Path, tokenizer: Tokenizer, work: Work) -> Metrics:
-    started, done, documents, document, cut, empty = time.monotonic(), 0, 0, None, 0, 0
+    started, done, documents, document, cut, lost, empty = time.monotonic(), 0, 0, None, 0, 0, 0
     total = passage_count(collection)
     doc_offsets = Flat(work.out / "doc_offsets.npy", np.dtype(np.int64))
     with (
@@ -133,9 +134,9 @@ def _write_passages(max_tokens: int | None, collection: Path, tokenizer: Tokeniz
         RaggedWriter(work.out / "titles", tokenizer) as titles,
     ):
         for batch in passage_batches(collection, ["doc_id", "title", "text"], BATCH_ROWS):
-            ids, starts, cut_here = _with_sentences(tokenizer, batch["text"], max_tokens)
+            ids, starts, cut_here, lost_here = _with_sentences(tokenizer, batch["text"], max_tokens)
             passages.write(ids, starts)
-            cut += cut_here
+            cut, lost = cut + cut_here, lost + lost_here
             empty += sum(not found and not blank(text) for text, found in zip(batch["text"], ids, strict=True))
             titles.write(encode(tokenizer, batch["title"]))
             before = [document, *batch["doc_id"]]
@@ -152,24 +153,26 @@ def _write_passages(max_tokens: int | None, collection: Path, tokenizer: Tokeniz
         "passage_tokens": passages.total,
         "title_tokens": titles.total,
         "tokens_per_passage": passages.total / max(1, done),
-        "passages_cut": cut,
+        **cut_metrics("passages", cut, done, lost, passages.total + lost),
         "passages_without_tokens": empty,
     }
 
 
 def _with_sentences(
     tokenizer: Tokenizer, texts: list[str], max_tokens: int | None
-) -> tuple[list[list[int]], list[int], int]:
-    """Returns the ids of each text, the starts of sentences in their concatenation, and the number of cut texts."""
+) -> tuple[list[list[int]], list[int], int, int]:
+    """Returns the ids of each text, the starts of sentences in their concatenation, the number of cut texts, and that
+    of the tokens beyond the cuts."""
     ids: list[list[int]] = []
     starts: list[int] = []
-    total = cut = 0
+    total = cut = lost = 0
     for text, encoding in zip(texts, tokenizer.encode_batch(texts, add_special_tokens=False), strict=True):
         ids.append(encoding.ids[:max_tokens])
         starts += [total + token for token in sentence_tokens(text, encoding) if token < len(ids[-1])]
         total += len(ids[-1])
         cut += len(ids[-1]) < len(encoding.ids)
-    return ids, starts, cut
+        lost += len(encoding.ids) - len(ids[-1])
+    return ids, starts, cut, lost
 
 
 class Flat:
