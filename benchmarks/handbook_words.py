@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -46,7 +46,7 @@ class Lengths(NamedTuple):
 class Language(NamedTuple):
     name: str
     passages: int
-    words: int
+    words: Any
     lengths: dict[str, Lengths]
     """By tokenizer; `input`: WordPiece, with title and special tokens."""
 
@@ -63,7 +63,9 @@ def main(
     names = languages or sorted(path.name for path in folder.iterdir() if path.is_dir())
     rows = [measured(folder / name, words, tokens, vocabulary if name == ENGLISH else None) for name in names]
     if as_json:
-        print(json.dumps([row._asdict() | {"lengths": {k: v._asdict() for k, v in row.lengths.items()}} for row in rows]))
+        print(
+            json.dumps([row._asdict() | {"lengths": {k: v._asdict() for k, v in row.lengths.items()}} for row in rows])
+        )
     else:
         Console(width=200).print(table(rows))
     if any(lengths.longer > MOST_CUT for row in rows for name, lengths in row.lengths.items() if name == "WordPiece"):
@@ -89,7 +91,7 @@ def measured(folder: Path, words: int, tokens: int, vocabulary: Path | None) -> 
     lengths = {name: shares(token_counts(one, texts), tokens - 2) for name, one in tokenizers.items()}
     title_N = np.minimum(token_counts(wordpiece, titles), recipe.encoder.title_tokens)
     lengths["input"] = shares(token_counts(wordpiece, texts) + title_N + (title_N > 0) + 2, tokens)
-    return Language(folder.name, len(texts), int(metrics["words"]), lengths)
+    return Language(folder.name, len(texts), metrics["words"], lengths)
 
 
 def unigram(texts: Iterable[str], entries: int) -> Tokenizer:
@@ -97,8 +99,10 @@ def unigram(texts: Iterable[str], entries: int) -> Tokenizer:
     trained = Tokenizer(models.Unigram())
     trained.normalizer = normalizers.NFKC()
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
-    special = {"unk_token": "<unk>", "special_tokens": ["<unk>"], "show_progress": False}
-    trained.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=entries, **special))
+    trainer = trainers.UnigramTrainer(
+        vocab_size=entries, unk_token="<unk>", special_tokens=["<unk>"], show_progress=False
+    )
+    trained.train_from_iterator(texts, trainer)
     return trained
 
 

@@ -70,9 +70,7 @@ def check_cross_encoder(cross_encoder: Path, tokens: Path) -> Lengths:
     return lengths
 
 
-def count_cut(
-    tokens: "Tokens", query_N: np.ndarray, passage_N: np.ndarray, lengths: Lengths
-) -> dict[str, int | float]:
+def count_cut(tokens: "Tokens", query_N: np.ndarray, passage_N: np.ndarray, lengths: Lengths) -> dict[str, int | float]:
     """Returns metrics of the questions and passages that are longer than the cross-encoder reads; each counts once.
 
     Ignores the space of byte-level BPE between title and text.

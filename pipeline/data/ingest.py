@@ -58,7 +58,9 @@ def sources(config: IngestConfig) -> dict[str, Path]:
 def libraries(config: IngestConfig) -> tuple[str, ...]:
     """Returns the library that ends sentences if texts are cut, or made into questions, at their ends."""
     parts = config.parts if isinstance(config, several.SeveralConfig) else [config]
-    return ("sentencex",) if any(getattr(part, "passage_words", None) or part.reader == "text" for part in parts) else ()
+    return (
+        ("sentencex",) if any(getattr(part, "passage_words", None) or part.reader == "text" for part in parts) else ()
+    )
 
 
 def ingest(config: IngestConfig, work: Work) -> Metrics:

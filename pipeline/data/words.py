@@ -26,12 +26,12 @@ _UNSPACED = _CLUSTER + "{1,4}"
 _SEGMENT = r"(?:\b|(?<=['\u2019]))\w[^\s\x1c-\x1f]*?\b"
 WORD = regex.compile(rf"(?w){_UNSPACED}|(?:[{IDEOGRAPHS}]\p{{M}}*){{1,2}}|{_SEGMENT}")
 PIECE = regex.compile(rf"(?w){_UNSPACED}|[{IDEOGRAPHS}]\p{{M}}*|{_SEGMENT}|[^\s\x1c-\x1f]\p{{M}}*")
-LONG = regex.compile(
-    rf"(?:\p{{Script=Hangul}}\p{{M}}*){{1,2}}|(?:(?!\p{{Script=Hangul}})\X){{1,{LONGEST_PIECE}}}"
-)
+LONG = regex.compile(rf"(?:\p{{Script=Hangul}}\p{{M}}*){{1,2}}|(?:(?!\p{{Script=Hangul}})\X){{1,{LONGEST_PIECE}}}")
 """Pieces of a longer word."""
 # In most European text the module `re` finds the same in a third of the time.
-PLAIN = re.compile(r"[\0-\xac\xae-\xb1\xb4\xb6\xb7\xba\xbb\xbf-\u024f\u0370-\u0373\u0376\u0377\u037b-\u037f\u0384-\u038a\u038c\u038e-\u03a1\u03a3-\u0481\u048a-\u052f\u2010-\u2026\u2030-\u203e\u20ac]*\Z")
+PLAIN = re.compile(
+    r"[\0-\xac\xae-\xb1\xb4\xb6\xb7\xba\xbb\xbf-\u024f\u0370-\u0373\u0376\u0377\u037b-\u037f\u0384-\u038a\u038c\u038e-\u03a1\u03a3-\u0481\u048a-\u052f\u2010-\u2026\u2030-\u203e\u20ac]*\Z"
+)
 _PLAIN_WORD = r"\w+(?:(?:(?<=[^\W\d_])[':.\xb7\u0387\u2018\u2019\u2024](?=[^\W\d_])|(?<=\d)[,;'.\u037e\u2018\u2019\u2024](?=\d))\w+)*"
 PLAIN_WORD = re.compile(_PLAIN_WORD)
 PLAIN_PIECE = re.compile(_PLAIN_WORD + r"|\S")
@@ -60,7 +60,7 @@ def pieces(text: str) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for match in (PLAIN_PIECE if PLAIN.match(text) else PIECE).finditer(text):
         start, end = match.span()
-        if end - start > LONGEST_PIECE or "\u1100" <= text[start] and end - start > 2:
+        if end - start > LONGEST_PIECE or (text[start] >= "\u1100" and end - start > 2):
             found += _parts(text, start, end)
         else:
             found.append((start, end))

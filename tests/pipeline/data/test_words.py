@@ -95,7 +95,7 @@ def test_no_passage_is_longer_than_allowed(words):
 
 
 def test_passages_begin_at_spaces_and_never_with_a_sign_that_ends_the_text_before():
-    text = " ".join(f"path/to/file-{i}, (see \"it\")" for i in range(300))
+    text = " ".join(f'path/to/file-{i}, (see "it")' for i in range(300))
     assert all(passage.startswith(("path", "(see", '"it')) for passage in cut_text(text, 40))
     text = "灯塔的看守，傍晚浮标旁边「日记」" * 100
     assert not [passage for passage in cut_text(text, 20) if passage[0] in "，」" or passage[-1] == "「"]
@@ -152,7 +152,8 @@ def test_sentences_end_in_every_script(script, between):
 
 
 @pytest.mark.parametrize(
-    "text", ["１．はじめに", "約３．５キロ", "v1.2 of it", "Ա՞, և", "a; b، c؛ d፣ f፤", "as Dr. Smith said, e.g. Rome", "No end"]
+    "text",
+    ["１．はじめに", "約３．５キロ", "v1.2 of it", "Ա՞, և", "a; b، c؛ d፣ f፤", "as Dr. Smith said, e.g. Rome", "No end"],
 )
 def test_punctuation_that_does_not_end_a_sentence(text):
     assert [text[start:end] for start, end in sentences(text)] == [text]

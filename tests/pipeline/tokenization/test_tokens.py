@@ -91,7 +91,7 @@ def test_passages_that_consist_only_of_rules_are_counted(folders, tmp_path):
     (tmp_path / "out").mkdir()
     work = Work(tmp_path / "out", tmp_path, MACHINE, lambda *_: None)
     metrics = tokens(TokensConfig(max_tokens=None), collection, folders[1], work)
-    (line,) = read_notices(with_notices(STAGES["tokens"].notices, metrics))
+    (line,) = read_notices(with_notices(STAGES["tokens"].notices, metrics, "tokens"))
     assert line == "passages whose text has no token, so that their titles alone are read: 2"
 
 
