@@ -9,11 +9,12 @@ import sentencex
 LANGUAGE = "en"
 """Whose abbreviations sentencex knows: texts do not name their language. It ends sentences at the signs of all scripts
 (.!?。！？।؟ and others) whatever the language is."""
-UNKNOWN = r"\u17d4\u17d5\u0f0d\u0f0e"
-"""Signs of Khmer and Tibetan that sentencex does not know."""
+ALWAYS = r"。｡！？\u17d4\u17d5\u0f0d\u0f0e"
+"""Signs that always end a sentence: those of Chinese and Japanese, after which sentencex expects no small letter, and
+those of Khmer and Tibetan, which it does not know."""
 CLOSING = r"[\p{Close_Punctuation}\p{Initial_Punctuation}\p{Final_Punctuation}\"']*"
-BREAK = regex.compile(rf"\n[^\S\n]*\n|[{UNKNOWN}]+{CLOSING}\K")
-END = regex.compile(rf"[\p{{Sentence_Terminal}}{UNKNOWN}]{CLOSING}")
+BREAK = regex.compile(rf"\n[^\S\n]*\n|[{ALWAYS}]+{CLOSING}\K")
+END = regex.compile(rf"[\p{{Sentence_Terminal}}{ALWAYS}]{CLOSING}")
 # sentencex ends a sentence within a number in full width, such as ３．５.
 IN_NUMBER = re.compile(r"\d\uff0e\Z")
 

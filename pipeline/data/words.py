@@ -30,9 +30,13 @@ LONG = regex.compile(rf"(?:\p{{Script=Hangul}}\p{{M}}*){{1,2}}|(?:(?!\p{{Script=
 """Pieces of a longer word."""
 # In most European text the module `re` finds the same in a third of the time.
 PLAIN = re.compile(
-    r"[\0-\xac\xae-\xb1\xb4\xb6\xb7\xba\xbb\xbf-\u024f\u0370-\u0373\u0376\u0377\u037b-\u037f\u0384-\u038a\u038c\u038e-\u03a1\u03a3-\u0481\u048a-\u052f\u2010-\u2026\u2030-\u203e\u20ac]*\Z"
+    r"[\0-\xac\xae-\xb1\xb4\xb6\xb7\xba\xbb\xbf-\u024f\u0370-\u0373\u0376\u0377\u037b-\u037f\u0384-\u038a\u038c"
+    r"\u038e-\u03a1\u03a3-\u0481\u048a-\u052f\u2010-\u2026\u2030-\u203e\u20ac]*\Z"
 )
-_PLAIN_WORD = r"\w+(?:(?:(?<=[^\W\d_])[':.\xb7\u0387\u2018\u2019\u2024](?=[^\W\d_])|(?<=\d)[,;'.\u037e\u2018\u2019\u2024](?=\d))\w+)*"
+_PLAIN_WORD = (
+    r"\w+(?:(?:(?<=[^\W\d_])[':.\xb7\u0387\u2018\u2019\u2024](?=[^\W\d_])"
+    r"|(?<=\d)[,;'.\u037e\u2018\u2019\u2024](?=\d))\w+)*"
+)
 PLAIN_WORD = re.compile(_PLAIN_WORD)
 PLAIN_PIECE = re.compile(_PLAIN_WORD + r"|\S")
 UNSPACED = regex.compile(r"\p{Line_Break=SA}")

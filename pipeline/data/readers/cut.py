@@ -9,7 +9,7 @@ from pipeline.data.words import pieces
 
 # Maximum distance of a cut from its even place to a break of this kind, as a share of the passage's length. A cut is
 # at no sign that belongs to the text before it, if it can be elsewhere.
-REACH = {"paragraph": 0.35, "sentence": 0.25, "line": 0.15, "space": 0.1, "letter": 0.0, "sign": -0.35}
+REACH = {"paragraph": 0.35, "sentence": 0.25, "line": 0.15, "space": 0.0, "letter": -0.1, "sign": -0.35}
 MOST = 1.2
 """The longest passage, as a multiple of the length asked for."""
 
