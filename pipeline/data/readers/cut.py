@@ -11,7 +11,7 @@ from pipeline.data.words import pieces
 # at no sign that belongs to the text before it, if it can be elsewhere.
 REACH = {"paragraph": 0.35, "sentence": 0.25, "line": 0.15, "space": 0.0, "letter": -0.1, "sign": -0.35}
 MOST = 1.2
-"""The longest passage, as a multiple of the length asked for."""
+"""The longest passage, as a multiple of the length that is set."""
 
 
 def cut_text(text: str, words: int | None) -> list[str]:
