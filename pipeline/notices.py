@@ -52,12 +52,40 @@ def keep(examples: Examples, name: str, example: str) -> None:
         first_ones.append(example)
 
 
+def cut_metrics(name: str, cut: int, texts: int, lost: int, tokens: int) -> dict[str, int | float]:
+    """Returns the metrics of truncated texts: their number, their share of `texts`, and the share of tokens not read.
+
+    `name`: of the texts, such as `passages`. `lost`: tokens that are not read, of all `tokens` of these texts.
+    """
+    return {
+        f"{name}_cut": cut,
+        f"{name}_cut_share": cut / max(1, texts),
+        f"{name}_unread_share": lost / max(1, tokens),
+    }
+
+
+def with_shares(what: str, name: str, metrics: Mapping[str, Any]) -> str:
+    """Returns what the count `name` (`passages_cut`) counts, with the shares if `metrics` has them (`cut_metrics`)."""
+    if f"{name}_share" not in metrics:
+        return what
+    cut, lost = (percent(metrics[share]) for share in (f"{name}_share", f"{name.removesuffix('_cut')}_unread_share"))
+    return f"{what}, {cut} of them, so that {lost} of their tokens are not read"
+
+
+def percent(share: float) -> str:
+    """Formats a share as `12%`, or `< 1%`."""
+    return f"{share:.0%}" if share >= 0.01 else "< 1%"
+
+
 def of_counts(
     texts: Mapping[str, tuple[str, str]], counts: Mapping[str, Any], examples: Mapping[str, Sequence[str]] | None = None
 ) -> list[str]:
-    """Returns a notice for each count above 0. `texts`: {count: (what is counted, advice)}, in output order."""
+    """Returns a notice for each count above 0. `texts`: {count: (what is counted, advice)}, in output order.
+
+    A count of truncated texts is followed by their shares, if `counts` has them.
+    """
     return [
-        notice(what, counts[name], (examples or {}).get(name, ()), advice)
+        notice(with_shares(what, name, counts), counts[name], (examples or {}).get(name, ()), advice)
         for name, (what, advice) in texts.items()
         if counts.get(name)
     ]

@@ -12,13 +12,23 @@ from pipeline.runtime.work import Metrics
 NoticeTexts = Mapping[str, tuple[str, str]]
 """{count: (what is counted, advice)}."""
 
+SHORTER = "or shorten the passages: ingest.passage_words"
 CUT = {
-    "questions_cut": ("questions cut for the cross-encoder", "cross_encoder.question_tokens"),
-    "passages_cut": ("passages cut for the cross-encoder", "cross_encoder.passage_tokens"),
+    "questions_cut": (
+        "questions cut for the cross-encoder",
+        "raise cross_encoder.question_tokens as far as the model allows",
+    ),
+    "passages_cut": (
+        "passages cut for the cross-encoder",
+        f"raise cross_encoder.passage_tokens as far as the model allows, {SHORTER}",
+    ),
 }
 CUT_IN_TRAINING = {
-    "questions_cut": ("training questions cut", "encoder.question_tokens"),
-    "passages_cut": ("positives and negatives cut", "passage_tokens of this stage"),
+    "questions_cut": ("training questions cut", "raise encoder.question_tokens as far as the model allows"),
+    "passages_cut": (
+        "positives and negatives cut",
+        f"raise SECTION.passage_tokens as far as the model allows, {SHORTER}",
+    ),
 }
 SKIPPED = {"updates_skipped": ("updates skipped, without a finite loss and gradient", "optimiser.learning_rate")}
 FILLED = {
@@ -29,6 +39,10 @@ FILLED = {
 }
 
 
-def with_notices(texts: NoticeTexts, metrics: Metrics) -> Metrics:
-    """Returns the metrics with a line for each count in `texts` that is not 0, after the stage's own lines."""
-    return {**metrics, **noticed([*read_notices(metrics), *of_counts(texts, metrics)])}
+def with_notices(texts: NoticeTexts, metrics: Metrics, section: str) -> Metrics:
+    """Returns the metrics with a line for each count in `texts` that is not 0, after the stage's own lines.
+
+    `section`: the recipe's section of the stage, which SECTION in an advice stands for.
+    """
+    own = {name: (what, advice.replace("SECTION", section)) for name, (what, advice) in texts.items()}
+    return {**metrics, **noticed([*read_notices(metrics), *of_counts(own, metrics)])}

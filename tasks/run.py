@@ -69,7 +69,7 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
             machine = order.machine.model_copy(update={"precision": precision}) if precision else order.machine
             work = Work(out, checkpoints, machine, progress, before, elsewhere)
             metrics = entry.function(node.config, **node.shared, **folders, **lineage, work=work)
-            return with_notices(entry.notices, metrics)
+            return with_notices(entry.notices, metrics, entry.section_of(node.name))
 
     built = store.build(request, make, hooks(order, clock, lambda: precision))
     report_artifact(node, built, started_at, order.width)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pipeline.errors import InputError
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics
-from tasks.notices import CUT, CUT_IN_TRAINING, FILLED, SKIPPED, NoticeTexts
+from tasks.notices import CUT, CUT_IN_TRAINING, FILLED, SHORTER, SKIPPED, NoticeTexts
 
 Check = Callable[[Planned], Iterable[InputError] | None]
 """See pipeline/runtime/planned.py."""
@@ -100,6 +100,7 @@ def always(*names: str) -> Callable[[Any], tuple[str, ...]]:
 STAGES: dict[str, Stage] = {
     "ingest": Stage(
         "pipeline.data.ingest:ingest",
+        libraries=at("pipeline.data.ingest:libraries"),
         places={"ingest-pretraining": "pretraining"},
         sources=at("pipeline.data.ingest:sources"),
         missing=at("pipeline.data.ingest:missing"),
@@ -117,9 +118,9 @@ STAGES: dict[str, Stage] = {
     ),
     "tokens": Stage(
         "pipeline.tokenization.tokens:tokens",
-        libraries=always("tokenizers"),
+        libraries=always("tokenizers", "sentencex"),
         notices={
-            "passages_cut": ("passages cut", "tokens.max_tokens"),
+            "passages_cut": ("passages cut", f"raise tokens.max_tokens, {SHORTER}"),
             "passages_without_tokens": ("passages whose text has no token, so that their titles alone are read", ""),
         },
     ),
@@ -142,6 +143,10 @@ STAGES: dict[str, Stage] = {
         notices={
             "passages_one_sentence": ("passages left out of ICT, of one sentence", ""),
             "passages_without_segment": ("passages left out of ICT, without a long enough sentence", "ict.segment_min"),
+            "passages_cut": (
+                "passages cut for ICT",
+                f"raise ict.passage_tokens as far as the model allows, {SHORTER}",
+            ),
             **SKIPPED,
         },
         unread=always("corpus"),

@@ -70,14 +70,18 @@ def check_cross_encoder(cross_encoder: Path, tokens: Path) -> Lengths:
     return lengths
 
 
-def count_cut(tokens: "Tokens", query_N: np.ndarray, passage_N: np.ndarray, lengths: Lengths) -> dict[str, int]:
-    """Counts the questions and passages that are longer than the cross-encoder reads; each counts once.
+def count_cut(tokens: "Tokens", query_N: np.ndarray, passage_N: np.ndarray, lengths: Lengths) -> dict[str, int | float]:
+    """Returns metrics of the questions and passages that are longer than the cross-encoder reads; each counts once.
 
     Ignores that byte-level BPE has other tokens for a text's first word after a title.
     """
+    from pipeline.modeling.inputs import unread_metrics
+
     queries, passages = np.unique(query_N), np.unique(passage_N)
-    kept_N = np.minimum(tokens.titles.lengths[passages], min(lengths.title_tokens, lengths.passage_tokens // 2))
+    question_Q, text_P = tokens.queries.lengths[queries], tokens.passages.lengths[passages]
+    kept_P = np.minimum(tokens.titles.lengths[passages], min(lengths.title_tokens, lengths.passage_tokens // 2))
+    unread_P = np.maximum(0, kept_P + text_P - lengths.passage_tokens)
     return {
-        "questions_cut": int((tokens.queries.lengths[queries] > lengths.question_tokens).sum()),
-        "passages_cut": int((kept_N + tokens.passages.lengths[passages] > lengths.passage_tokens).sum()),
+        **unread_metrics("questions", np.maximum(0, question_Q - lengths.question_tokens), question_Q),
+        **unread_metrics("passages", unread_P, text_P),
     }

@@ -56,6 +56,14 @@ def sources(config: IngestConfig) -> dict[str, Path]:
     return several.sources(config) if isinstance(config, several.SeveralConfig) else single.sources(config)
 
 
+def libraries(config: IngestConfig) -> tuple[str, ...]:
+    """Returns the library that ends sentences if texts are cut, or made into questions, at their ends."""
+    parts = config.parts if isinstance(config, several.SeveralConfig) else [config]
+    return (
+        ("sentencex",) if any(getattr(part, "passage_words", None) or part.reader == "text" for part in parts) else ()
+    )
+
+
 def ingest(config: IngestConfig, work: Work) -> Metrics:
     """Writes passages, queries, qrels and (if the source has them) negatives as Parquet, and ingest.json.
 

@@ -85,23 +85,27 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
     (work.out / "embeddings.json").write_text(json.dumps(description, indent=1) + "\n")
     counts = {"shards": len(spans), "shards_reused": reused}
     metrics: Metrics = {"passages": len(artifact.passages), "dimension": dimension, **counts}
-    return {**metrics, **noticed(_cut(artifact, read_form(encoder, checkpoint, artifact.specials), config))}
+    return {**metrics, **_cut(artifact, read_form(encoder, checkpoint, artifact.specials), config, checkpoint)}
 
 
-def _cut(tokens: "Tokens", form: "Form", config: EncodeConfig) -> list[str]:
-    """Returns notices about texts that are longer than the model's input."""
-    from pipeline.modeling.inputs import cut_notice, unread
+def _cut(tokens: "Tokens", form: "Form", config: EncodeConfig, checkpoint: Path) -> Metrics:
+    """Returns metrics and notices of texts that are longer than the model's input."""
+    from pipeline.modeling.inputs import cut_notice, to_change, unread, unread_metrics
 
     title_N, text_N = unread(tokens, form, config.passage_tokens)
-    total = len(tokens.passages.tokens)
+    metrics = unread_metrics("passages", text_N, tokens.passages.lengths)
 
     def name(row: int) -> str:
         return f"passage number {row + 1}"  # the stage reads no ids
 
-    lines = [cut_notice("passages", text_N, total, "encode.passage_tokens, or shorter passages (ingest)", name)]
+    model = side(checkpoint, "passage")
+    shorter = "shorten the passages: ingest.passage_words"
+    field = to_change("encode.passage_tokens", config.passage_tokens, model, shorter)
+    lines = cut_notice("passages", metrics, text_N, name, field)
     if form.title_tokens:
-        lines.append(cut_notice("titles", title_N, len(tokens.titles.tokens), "encoder.title_tokens", name))
-    return lines
+        metrics |= unread_metrics("titles", title_N, tokens.titles.lengths)
+        lines += cut_notice("titles", metrics, title_N, name, "encoder.title_tokens")
+    return {**metrics, **noticed(lines)}
 
 
 def _put(source: Path, target: Path) -> None:

@@ -22,6 +22,7 @@ from pipeline.dense.exact import Found, exact_top_k
 from pipeline.dense.index_files import Index
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.sentence_transformers_files import side
 from pipeline.notices import noticed
 from pipeline.runtime import shards
 from pipeline.runtime.spans import Span, shard_spans
@@ -76,7 +77,7 @@ def search(
     Training questions without a judged passage are left out, as they get no mined negatives, unless
     `config.unjudged_train_questions`.
     """
-    from pipeline.modeling.inputs import cut_notice, read_form, unread_of_questions
+    from pipeline.modeling.inputs import cut_notice, read_form, to_change, unread_metrics, unread_of_questions
     from pipeline.runtime.launch import device_of, of_shards
     from pipeline.runtime.processes import workers
     from pipeline.tokenization.token_files import Tokens
@@ -102,9 +103,11 @@ def search(
     form = read_form(encoder, checkpoint, artifact.specials)
     row_Q = np.array([row for row, _ in questions], np.int64)
     unread_Q = unread_of_questions(artifact, row_Q, form)
-    total = int(artifact.queries.lengths[row_Q].sum())
-    cut = cut_notice("questions", unread_Q, total, "encoder.question_tokens", lambda i: questions[i][1].query_id)
-    return {**_write(questions, job, collection, work.out), **noticed([cut])}
+    cut = unread_metrics("questions", unread_Q, artifact.queries.lengths[row_Q])
+    model = side(checkpoint, "query")
+    field = to_change("encoder.question_tokens", encoder.question_tokens, model, "shorten the questions")
+    lines = cut_notice("questions", cut, unread_Q, lambda i: questions[i][1].query_id, field)
+    return {**_write(questions, job, collection, work.out), **cut, **noticed(lines)}
 
 
 def gpu_room(device: str) -> int | None:

@@ -23,7 +23,14 @@ from pipeline.finetune.step import PreparedBatch, prepare_rows, update
 from pipeline.finetune.validation import Candidates
 from pipeline.finetune.validator import Validator
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.modeling.inputs import passage_rows, question_rows, read_form, unread
+from pipeline.modeling.inputs import (
+    passage_rows,
+    question_rows,
+    read_form,
+    unread,
+    unread_metrics,
+    unread_of_questions,
+)
 from pipeline.modeling.packing import upload
 from pipeline.runtime.ranks import rank
 from pipeline.runtime.work import Machine, Metrics, Progress
@@ -108,11 +115,10 @@ def train_encoders(
             ahead=not settings.batch_order.startswith("abs"),
         )
     validated = validator.last(settings.epochs, steps, settings.validation.keep) if validator else {}
-    room = encoder_settings.question_tokens - 2 - len(form.before_question)
-    cut = {
-        "questions_cut": int((data.queries.lengths[pools.queries] > room).sum()),
-        "passages_cut": int((unread(data, form, settings.passage_tokens)[1][pools.listed()] > 0).sum()),
-    }
+    listed, (_, text_N) = pools.listed(), unread(data, form, settings.passage_tokens)
+    question_N = unread_of_questions(data, pools.queries, form)
+    cut = unread_metrics("questions", question_N, data.queries.lengths[pools.queries])
+    cut |= unread_metrics("passages", text_N[listed], data.passages.lengths[listed])
     if rank() == 0:
         write_checkpoint(Path(out), towers, encoder_settings, Path(start), history)
         tables = {"validation": validator.rows if validator else [], "schedule": orders.hardness(schedule)}

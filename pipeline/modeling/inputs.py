@@ -4,17 +4,18 @@ Shapes: N rows, B rows of a chunk, T tokens of a chunk. A row is the ids of one 
 [length].
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.model_config import input_limit, model_config
 from pipeline.modeling.sentence_transformers_files import side
-from pipeline.notices import EXAMPLES, notice
+from pipeline.notices import EXAMPLES, cut_metrics, of_counts
 from pipeline.tokenization.token_files import Specials, Tokens
 
 if TYPE_CHECKING:  # the flow reads forms, and its process loads no torch
@@ -133,24 +134,32 @@ def unread_of_questions(tokens: Tokens, rows: Sequence[int] | np.ndarray, form: 
     return np.maximum(0, tokens.queries.lengths[np.asarray(rows, np.int64)] - question_room(form))
 
 
+def unread_metrics(name: str, unread_N: np.ndarray, length_N: np.ndarray) -> dict[str, int | float]:
+    """Returns `cut_metrics` of the texts `name`. `unread_N`: tokens that are not read of each; `length_N`: of all."""
+    return cut_metrics(name, int((unread_N > 0).sum()), len(unread_N), int(unread_N.sum()), int(length_N.sum()))
+
+
 def cut_notice(
-    what: str, unread_N: np.ndarray, total: int, field: str, name: Callable[[int], str] = "number {}".format
-) -> str:
-    """Returns a notice of truncated texts; empty if there is none. `total`: tokens of these texts.
+    name: str, metrics: Mapping[str, Any], unread_N: np.ndarray, example: Callable[[int], str], field: str
+) -> list[str]:
+    """Returns a notice of truncated texts, with the first examples; empty if there is none.
 
-    `name`: name of the text with this number, from 0.
+    `metrics`: see `unread_metrics`. `example`: name of the text with this number, from 0. `field`: see `to_change`.
     """
-    rows = np.flatnonzero(unread_N)
-    if not len(rows):
-        return ""
-    cut, lost = len(rows) / len(unread_N), unread_N.sum() / total
-    shares = f"{_percent(cut)} of them, so that {_percent(lost)} of all tokens are not read"
-    return notice(f"{what} cut, {shares}", len(rows), [name(int(row)) for row in rows[:EXAMPLES]], field)
+    first = [example(int(row)) for row in np.flatnonzero(unread_N)[:EXAMPLES]]
+    count = f"{name}_cut"
+    return of_counts({count: (f"{name} cut", field)}, metrics, {count: first})
 
 
-def _percent(share: float) -> str:
-    """Formats a share as `12%`, or `< 1%`."""
-    return f"{share:.0%}" if share >= 0.01 else "< 1%"
+def to_change(field: str, used: int, model: Path, otherwise: str) -> str:
+    """Returns the advice for truncated texts: the field of the length `used`, unless it is already the model's maximum.
+
+    `otherwise`: what helps then.
+    """
+    longest = input_limit(model_config(model))
+    if used >= longest:
+        return f"{field} is the model's maximum, {longest:,}: {otherwise}"
+    return f"raise {field} (the model reads up to {longest:,} tokens), or {otherwise}"
 
 
 class Packed(NamedTuple):

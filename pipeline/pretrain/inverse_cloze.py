@@ -160,6 +160,7 @@ def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Mach
 
     from pipeline.modeling.checkpoint import head_objective, with_new_head, with_own_head
     from pipeline.modeling.cross_entropy import inverse_cloze
+    from pipeline.modeling.inputs import unread_metrics
     from pipeline.pretrain.batches import packed
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import Contrast, update
@@ -205,9 +206,11 @@ def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Mach
             device=device,
         )
 
+    length_P = data.passages.lengths[passages.row_P]
     counts = {
         "passages": len(data.passages),
         "passages_one_sentence": passages.one_sentence,
         "passages_without_segment": passages.no_segment,
+        **unread_metrics("passages", np.maximum(0, length_P + 2 - own.passage_tokens), length_P),
     }
     return Training(own, module, "ict", updates(own, batches, 0.0), prepare, step, counts)

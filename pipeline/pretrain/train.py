@@ -30,7 +30,7 @@ class Training(NamedTuple):
     """prepare(i) returns the batch of update i."""
     step: Callable[[int, Batch], Mapping[str, Any]] | None = None
     """step(i, batch) computes the gradients of update i (`loop.train`). None: the module is written as it is."""
-    counts: Mapping[str, int] = {}
+    counts: Mapping[str, float] = {}
     """Further metrics."""
 
 

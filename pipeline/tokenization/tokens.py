@@ -1,11 +1,10 @@
 """Tokenises the collection into flat files that are memory-mapped (pipeline/tokenization/token_files.py)."""
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,14 @@ from tokenizers import Encoding, Tokenizer
 
 from pipeline.config import Config
 from pipeline.data.collection import passage_batches, passage_count, read_queries
-from pipeline.data.words import UNSPACED_END, blank
+from pipeline.data.sentences import sentences
+from pipeline.data.words import blank
+from pipeline.notices import cut_metrics
 from pipeline.runtime.work import Metrics, Work
 from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 from pipeline.tokenization.word_starts import unspaced_tokens, word_start_table
 
 BATCH_ROWS = 512
-SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+["'“‘(\[]?[A-Z0-9])|(?=\n[^\S\n]*\n)|""" + UNSPACED_END)
 
 
 class TokensConfig(Config):
@@ -59,12 +59,10 @@ def encode(tokenizer: Tokenizer, texts: list[str], max_tokens: int | None = None
 def sentence_tokens(text: str, encoding: Encoding) -> Iterator[int]:
     """Yields the index of the first token of each sentence after the first one, ascending; may repeat a token.
 
-    A sentence ends at . ! or ? (quotes and brackets may follow) before white space and a capital letter, a digit or an
-    opening mark; at the signs of other scripts (data/words.py); and at an empty line. In byte-level BPE white space
-    belongs to the sentence after it.
+    In byte-level BPE white space belongs to the sentence after it.
     """
-    for end in SENTENCE_END.finditer(text):
-        for character in range(end.end(), len(text)):  # white space and dropped characters may belong to no token
+    for (_, end), _ in pairwise(sentences(text)):
+        for character in range(end, len(text)):  # white space and dropped characters may belong to no token
             token = encoding.char_to_token(character)
             if token is not None:
                 yield token
@@ -119,7 +117,7 @@ class RaggedWriter:
 
 
 def _write_passages(max_tokens: int | None, collection: Path, tokenizer: Tokenizer, work: Work) -> Metrics:
-    started, done, documents, document, cut, empty = time.monotonic(), 0, 0, None, 0, 0
+    started, done, documents, document, cut, lost, empty = time.monotonic(), 0, 0, None, 0, 0, 0
     total = passage_count(collection)
     doc_offsets = Flat(work.out / "doc_offsets.npy", np.dtype(np.int64))
     with (
@@ -129,7 +127,8 @@ def _write_passages(max_tokens: int | None, collection: Path, tokenizer: Tokeniz
         for batch in passage_batches(collection, ["doc_id", "title", "text"], BATCH_ROWS):
             encodings = tokenizer.encode_batch(batch["text"], add_special_tokens=False)
             ids = passages.write(batch["text"], encodings, max_tokens)
-            cut += sum(len(kept) < len(encoding.ids) for kept, encoding in zip(ids, encodings, strict=True))
+            beyond = [len(encoding.ids) - len(kept) for kept, encoding in zip(ids, encodings, strict=True)]
+            cut, lost = cut + sum(tokens > 0 for tokens in beyond), lost + sum(beyond)
             empty += sum(not found and not blank(text) for text, found in zip(batch["text"], ids, strict=True))
             titles.write(batch["title"], tokenizer.encode_batch(batch["title"], add_special_tokens=False))
             before = [document, *batch["doc_id"]]
@@ -146,7 +145,7 @@ def _write_passages(max_tokens: int | None, collection: Path, tokenizer: Tokeniz
         "passage_tokens": passages.total,
         "title_tokens": titles.total,
         "tokens_per_passage": passages.total / max(1, done),
-        "passages_cut": cut,
+        **cut_metrics("passages", cut, done, lost, passages.total + lost),
         "passages_without_tokens": empty,
     }
 

@@ -5,11 +5,16 @@ from collections.abc import Iterator
 from unicodedata import category
 
 import numpy as np
+import regex
 from tokenizers import Encoding, Tokenizer
 
-from pipeline.data.words import JOINING, UNSPACED
+from pipeline.data.words import IDEOGRAPHS
 from pipeline.tokenization.tokenizer import Kind, kind
 
+UNSPACED = regex.compile(rf"[{IDEOGRAPHS}\p{{Script=Katakana}}ー\p{{Line_Break=SA}}]")
+"""Characters of scripts without spaces between words: those of Chinese, Japanese, Thai and others."""
+JOINING = regex.compile(r"[\p{Logical_Order_Exception}\p{InSC=Invisible_Stacker}\p{InSC=Virama}]")
+"""Vowels written before their consonant, and signs that place the next letter below the previous one."""
 SPACES: dict[Kind, tuple[str, ...]] = {"byte-level bpe": ("Ġ", "Ċ", "ĉ", "č"), "unigram": ("▁",)}
 """White space as entries have it: byte-level BPE's space, line feed, tab and return; Unigram's space."""
 
@@ -46,6 +51,6 @@ def unspaced_tokens(text: str, encoding: Encoding) -> Iterator[int]:
 def _starts_word(text: str, at: int) -> bool:
     """Whether a word starts at a character next to one that is written without spaces."""
     here, before = text[at], text[at - 1 : at]
-    if category(here)[0] == "M" or before in JOINING:
+    if category(here)[0] == "M" or JOINING.match(before):
         return False
     return bool(UNSPACED.match(here) or UNSPACED.match(before))

@@ -66,7 +66,8 @@ class HuggingFaceConfig(CutConfig):
     text_column: str = Field(min_length=1)
     """Texts."""
     passage_words: int | None = Field(ge=1)
-    """Rows are cut into passages of about this many words, and judgements refer to rows; null: a row is a passage."""
+    """Rows are cut into passages of about this many words, signs included (as with the reader text), and judgements
+    refer to rows; null: a row is a passage."""
     metadata: Names
     """Further columns to keep and filter by: text, numbers, booleans or dates. Empty: none."""
     queries: Table | None

@@ -49,7 +49,7 @@ class PydocsConfig(CutConfig):
     docstring_characters: int = Field(ge=1)
     """Minimum length of a docstring, in characters."""
     passage_words: int = Field(ge=1)
-    """Approximate number of words in a passage."""
+    """Approximate number of words in a passage, signs included; a long word counts several times (words.pieces)."""
     remaining_words: int = Field(ge=1)
     """Minimum number of words that remain in a document without its question."""
     limit: int | None = Field(ge=1)

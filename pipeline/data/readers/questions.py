@@ -1,7 +1,6 @@
 """Generates questions from a document's title, headings, first sentences and passages, for texts without questions."""
 
 import random
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,7 +8,8 @@ from pipeline.data.ids import hash_id
 from pipeline.data.readers.cut import cut_text
 from pipeline.data.readers.sections import Document, lower_words
 from pipeline.data.readers.text_config import Kind
-from pipeline.data.words import UNSPACED_END, count, spans
+from pipeline.data.sentences import ends_sentence, sentences
+from pipeline.data.words import count, spans
 
 if TYPE_CHECKING:
     from pipeline.data.readers.text_config import TextConfig
@@ -24,9 +24,6 @@ SAYING_NOTHING = {
     *("on this page", "other changes", "quick start", "read more", "release notes", "see also", "table of contents"),
     *("what's new", "what’s new", "what is new", "what's changed", "what’s changed", "what next", "what's next"),
 }
-SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+[^\sa-z]|\s*\Z)|""" + UNSPACED_END)
-PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n")
-ABBREVIATION = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|etc|Dr|Mr|Mrs|Ms|Prof|St|No|Fig|Eq|al|[A-Z])\.$")
 SIGNS = frozenset("{}[]<>|=_\\/#$@*^~`+&%;")
 SIGNS_SHARE = 0.1  # of a sentence's characters; more signs mean code
 
@@ -175,10 +172,8 @@ def _answering(document: Document) -> Callable[[Kind, int], Sequence[int]]:
 
 def _sentence_end(text: str) -> int:
     """Returns the end of the first sentence of the first paragraph; 0: no sentence ends there."""
-    paragraph = PARAGRAPH_END.search(text)
-    first = text[: paragraph.start()] if paragraph else text
-    ends = (match.end() for match in SENTENCE_END.finditer(first))
-    return next((end for end in ends if not ABBREVIATION.search(first[:end])), 0)
+    start, end = next(sentences(text), (0, 0))
+    return end if ends_sentence(text[start:end]) else 0
 
 
 def _crop(text: str, config: "TextConfig") -> tuple[str, str] | None:

@@ -39,7 +39,8 @@ class TextConfig(CutConfig):
     """Fields to keep of each document and filter by: `file`, its file's name in the folder; `folder`, the part of that
     name before the last slash; `ending`, such as `md`; keys of JSONL and of Markdown's front matter. Empty: nothing."""
     passage_words: int | None = Field(ge=1)
-    """Sections are cut into passages of about this many words; null: a section is a passage."""
+    """Sections are cut into passages of about this many words, at most 1.2 times as many; null: a section is a passage.
+    Signs count, and a long word counts several times, as models read them (docs/languages.md)."""
     judgements: Literal["passages", "documents"] = "passages"
     """What the judgements of generated questions name: the passages that answer, or the whole document. A document's
     score is then that of its best passage."""

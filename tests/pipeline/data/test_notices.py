@@ -9,7 +9,7 @@ import pytest
 from pipeline.cross_encoder.lengths import Lengths, count_cut
 from pipeline.data.text_files import check_file
 from pipeline.errors import InputError
-from pipeline.modeling.inputs import Form, cut_notice, unread, unread_of_questions
+from pipeline.modeling.inputs import Form, cut_notice, to_change, unread, unread_metrics, unread_of_questions
 from pipeline.notices import EXAMPLES, LONGEST, keep, notice, noticed, of_counts, read_notices
 from pipeline.tokenization.token_files import Specials
 from tasks.notices import with_notices
@@ -54,21 +54,32 @@ def test_the_first_examples_are_kept():
             "finetune",
             {"questions_cut": 1, "passages_cut": 2},
             [
-                "training questions cut: 1; encoder.question_tokens",
-                "positives and negatives cut: 2; passage_tokens of this stage",
+                "training questions cut: 1; raise encoder.question_tokens as far as the model allows",
+                "positives and negatives cut: 2; raise stage1.passage_tokens as far as the model allows, or "
+                "shorten the passages: ingest.passage_words",
             ],
         ),
         (
             "soft_labels",
-            {"passages_cut": 7},
-            ["passages cut for the cross-encoder: 7; cross_encoder.passage_tokens"],
+            {"passages_cut": 7, "passages_cut_share": 0.25, "passages_unread_share": 0.001},
+            [
+                "passages cut for the cross-encoder, 25% of them, so that < 1% of their tokens are not read: 7; raise "
+                "cross_encoder.passage_tokens as far as the model allows, or shorten the passages: ingest.passage_words"
+            ],
         ),
-        ("tokens", {"passages_cut": 2}, ["passages cut: 2; tokens.max_tokens"]),
+        (
+            "tokens",
+            {"passages_cut": 2},
+            ["passages cut: 2; raise tokens.max_tokens, or shorten the passages: ingest.passage_words"],
+        ),
         ("finetune", {"updates_skipped": 0, "negatives_filled": 0}, []),
         (
             "rerank",
             {"questions_cut": 1200},
-            ["questions cut for the cross-encoder: 1,200; cross_encoder.question_tokens"],
+            [
+                "questions cut for the cross-encoder: 1,200; raise cross_encoder.question_tokens as far as the model "
+                "allows"
+            ],
         ),
         (
             "cocondenser",
@@ -79,7 +90,7 @@ def test_the_first_examples_are_kept():
     ],
 )
 def test_counts_of_a_stage_become_notices(stage, metrics, lines):
-    with_lines = with_notices(STAGES[stage].notices, metrics)
+    with_lines = with_notices(STAGES[stage].notices, metrics, "stage1")
     assert read_notices(with_lines) == lines
     assert {k: v for k, v in with_lines.items() if k != "notice"} == {k: v for k, v in metrics.items() if k != "notice"}
 
@@ -88,7 +99,7 @@ def test_counts_of_a_stage_become_notices(stage, metrics, lines):
 def test_each_count_has_one_notice(stage):
     notices = STAGES[stage].notices
     counts = {name: 1001 + n for n, name in enumerate(notices)}
-    lines = read_notices(with_notices(notices, counts))
+    lines = read_notices(with_notices(notices, counts, ""))
     assert len(lines) == len({line.split(":")[0] for line in lines}) == len(counts)
     assert all(sum(f": {count:,}" in line for line in lines) == 1 for count in counts.values())
 
@@ -125,27 +136,54 @@ def test_texts_cut_by_a_cross_encoder_are_exactly_those_that_rows_cut():
         row, _ = pair_row(np.full(question, 40), np.full(title, 50), np.full(text, 60), form)
         tokens = SimpleNamespace(titles=texts(title), passages=texts(text), queries=texts(question))
         counts = count_cut(tokens, np.array([0, 0]), np.array([0, 0]), lengths)
+        lost = question - int((row == 40).sum()), text - int((row == 60).sum())
         assert counts == {
-            "questions_cut": int((row == 40).sum() < question),
-            "passages_cut": int((row == 60).sum() < text),
+            "questions_cut": int(lost[0] > 0),
+            "questions_cut_share": int(lost[0] > 0),
+            "questions_unread_share": lost[0] / max(1, question),
+            "passages_cut": int(lost[1] > 0),
+            "passages_cut_share": int(lost[1] > 0),
+            "passages_unread_share": lost[1] / max(1, text),
         }
 
 
 @pytest.mark.parametrize(
-    ("unread_N", "line"),
+    ("unread_N", "lines"),
     [
-        ([0] * 10, ""),
-        ([0] * 19 + [5], "passages cut, 5% of them, so that 5% of all tokens are not read: 1 (first: number 19); f"),
-        ([1] + [0] * 999, "passages cut, < 1% of them, so that 1% of all tokens are not read: 1 (first: number 0); f"),
+        ([0] * 10, []),
+        (
+            [0] * 19 + [5],
+            ["passages cut, 5% of them, so that 5% of their tokens are not read: 1 (first: number 19); f"],
+        ),
+        (
+            [1] + [0] * 999,
+            ["passages cut, < 1% of them, so that 1% of their tokens are not read: 1 (first: number 0); f"],
+        ),
         (
             [0] * 8 + [20, 30],
-            "passages cut, 20% of them, so that 50% of all tokens are not read: 2 (first: number 8, number 9); f",
+            ["passages cut, 20% of them, so that 50% of their tokens are not read: 2 (first: number 8, number 9); f"],
         ),
-        ([], ""),
+        ([], []),
     ],
 )
-def test_cut_texts_are_reported_however_few(unread_N, line):
-    assert cut_notice("passages", np.array(unread_N, np.int64), 100, "f") == line
+def test_cut_texts_are_reported_however_few(unread_N, lines):
+    metrics = unread_metrics("passages", np.array(unread_N, np.int64), np.array([100]))
+    metrics["passages_cut_share"] = metrics["passages_cut"] / max(1, len(unread_N))
+    assert cut_notice("passages", metrics, np.array(unread_N, np.int64), "number {}".format, "f") == lines
+
+
+@pytest.mark.parametrize(
+    ("used", "advice"),
+    [
+        (64, "raise encode.passage_tokens (the model reads up to 80 tokens), or x"),
+        (80, "encode.passage_tokens is the model's maximum, 80: x"),
+    ],
+)
+def test_the_field_to_change_is_named_while_the_model_has_room(used, advice, tmp_path):
+    from transformers import BertConfig
+
+    BertConfig(max_position_embeddings=80).save_pretrained(tmp_path)
+    assert to_change("encode.passage_tokens", used, tmp_path, "x") == advice
 
 
 @pytest.mark.parametrize("name", ["no\nfile.trec", "no\rfile.trec", "no\u2028file.trec", "no\x1b[31mfile.trec"])

@@ -54,7 +54,7 @@ def test_a_first_sentence_is_a_question_for_the_rest_of_its_passage(guide, inges
     ("text", "sentence"),
     [
         ("Two lines\nof one. Then the others.", "Two lines of one."),
-        ("He said e.g. this and i.e. That. Next one.", "He said e.g. this and i.e. That."),
+        ("He said e.g. this and Dr. Smith. Next one.", "He said e.g. this and Dr. Smith."),
         ("Is version 1.2 of it out? Yes.", "Is version 1.2 of it out?"),
         ('He said "it is so." And went.', 'He said "it is so."'),
         ("A sentence alone in its paragraph.\n\nNext.", "A sentence alone in its paragraph."),
@@ -274,7 +274,7 @@ SCRIPTS = {
 def test_questions_in_any_script(tmp_path, ingested, script, kind):
     title, sentence = SCRIPTS[script]
     for i in range(3):
-        text = "".join(sentence[(7 * i + k * k) % (len(sentence) // 2) :] for k in range(40))
+        text = "".join(f"{sentence[(7 * i + k * k) % (len(sentence) // 2) :]}{40 * i + k} " for k in range(40))
         put(tmp_path, f"set/{i}.md", f"# {title}{title[0] * (2 * i + 1)}", f"## {title}{title[0] * 2 * i}", text)
     result = ingested(**fields(tmp_path / "set", passage_words=80, questions=[kind], remaining_words=20))
     assert result.counts[f"questions_from_{kind}"] >= 3

@@ -21,7 +21,7 @@ def test_a_folder(tmp_path, ingested):
     put(tmp_path, "set/b.txt", "one two.", "", "three four.")
     put(tmp_path, "set/a name/c.txt.v2.text", "five")
     put(tmp_path, "set/empty.txt")
-    result = ingested(**fields(tmp_path / "set", passage_words=2))
+    result = ingested(**fields(tmp_path / "set", passage_words=3))
     assert result.passages == [
         ("a%20name/c.txt.v2.text#0", "a%20name/c.txt.v2.text", "c.txt.v2", "five"),
         ("b.txt#0", "b.txt", "b", "one two."),

@@ -49,6 +49,11 @@ def test_shards_hold_all_passages_in_order(world, work, inline):
     cut_NN = unread(Tokens.open(world.tokens), FORM, 40)
     assert len(read_notices(metrics)) == sum((cut_N > 0).any() for cut_N in cut_NN) > 0
     metrics.pop(METRIC, None)
+    lost = {name: int((cut_N > 0).sum()) for name, cut_N in zip(("titles", "passages"), cut_NN, strict=True)}
+    assert {name: metrics.pop(f"{name}_cut") for name in lost} == lost
+    for name, cut in lost.items():
+        assert metrics.pop(f"{name}_cut_share") == cut / 120
+        assert (metrics.pop(f"{name}_unread_share") > 0) == (cut > 0)
     assert metrics == {"passages": 120, "dimension": 16, "shards": len(shards), "shards_reused": 0}
     assert sorted(path.name for path in done.out.iterdir()) == [
         "embeddings.json",

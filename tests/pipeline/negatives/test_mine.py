@@ -149,7 +149,7 @@ def test_the_rule_is_applied_once(small, work, monkeypatch, depth):
 def test_no_count_is_reported_twice(changes, lines, small, work):
     collection, run = small
     config = CONFIG.model_copy(update=changes)
-    notices = read_notices(with_notices(STAGES["mine"].notices, mine(config, collection, run, work())))
+    notices = read_notices(with_notices(STAGES["mine"].notices, mine(config, collection, run, work()), "mine"))
     assert notices == ["negatives dropped, exact copies of a positive: 1 (first: p5 for q0)", *lines]
 
 

@@ -91,7 +91,7 @@ def test_passages_that_consist_only_of_rules_are_counted(folders, tmp_path):
     (tmp_path / "out").mkdir()
     work = Work(tmp_path / "out", tmp_path, MACHINE, lambda *_: None)
     metrics = tokens(TokensConfig(max_tokens=None), collection, folders[1], work)
-    (line,) = read_notices(with_notices(STAGES["tokens"].notices, metrics))
+    (line,) = read_notices(with_notices(STAGES["tokens"].notices, metrics, "tokens"))
     assert line == "passages whose text has no token, so that their titles alone are read: 2"
 
 
@@ -111,7 +111,7 @@ def test_word_and_sentence_starts(folders, tmp_path):
         return [" ".join(part) for part in np.split(np.array(words, object), np.flatnonzero(starts)[1:])]
 
     assert sentences(0) == ["one sentence .", "another one !", "a third ?"]
-    assert sentences(2) == ["no end here , e . g . in lower case .", "said ( so it is . )", '" then " more .']
+    assert sentences(2) == ["no end here , e . g . in lower case .", 'said ( so it is . ) " then " more .']
     # The rule before "Banner" is dropped, so that its sentence starts with the next character that becomes a token.
     assert sentences(4) == ["banner", "paragraph two un ##seen ##words"]
     assert sentences(6) == ["a . b ."]
