@@ -249,9 +249,17 @@ def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: A
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise InputError(f"{folder}: the model {fault} weight {names[0]}{more}")
+    _align(model)
     if not architecture(model).is_packed:
         padded.check(model.eval(), str(folder))
     return model.eval()
+
+
+def _align(model: PreTrainedModel) -> None:
+    """Copies the weights out of the file, where their places depend on its header: on some processors, products with
+    weights that are not aligned to 64 bytes are rounded in another way."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.clone()
 
 
 def _is_of_a_head(key: str, model: PreTrainedModel, folder: Path) -> bool:

@@ -163,8 +163,9 @@ def test_other_lengths_are_refused(changed: dict, message: str, tmp_path: Path) 
 @pytest.mark.parametrize("words", [20, 33])
 def test_the_new_words_of_all_passages_are_the_text(words: int, overlap: int) -> None:
     rng = np.random.default_rng(words + overlap)
-    tokens = [f"w{n}{'.' if rng.random() < 0.1 else ''}" for n in range(500)]
-    pieces = [piece.split() for piece in cut_text(" ".join(tokens), words, overlap)]
+    tokens = [f"w{n}" for n in range(500)]
+    text = "".join(token + rng.choice([" ", "\n", "\n\n"], p=[0.8, 0.1, 0.1]) for token in tokens)
+    pieces = [piece.split() for piece in cut_text(text, words, overlap)]
     assert sum((piece[overlap:] for piece in pieces[1:]), pieces[0]) == tokens
     assert all(before[-overlap:] == after[:overlap] for before, after in itertools.pairwise(pieces) if overlap)
     assert np.mean([len(piece) for piece in pieces]) == pytest.approx(words, rel=0.1)
