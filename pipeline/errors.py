@@ -15,6 +15,16 @@ class InputError(Exception):
         return "\n".join(escaped(str(line)) for line in self.args)
 
 
+def reason(error: BaseException) -> str:
+    """Returns the message of another library's error in one line, for use within an InputError."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    if isinstance(error, KeyError):  # its message is the key alone
+        return f"unknown value {lines[0]}"
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+
+
 LESS_MEMORY = (
     "lower machine.token_budget, set machine.gradient_cache_chunk, or for coCondenser machine.gradient_cache=always"
 )

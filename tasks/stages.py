@@ -120,7 +120,7 @@ STAGES: dict[str, Stage] = {
         "pipeline.tokenization.tokens:tokens",
         libraries=always("tokenizers", "sentencex"),
         notices={
-            "passages_cut": ("passages cut", f"raise tokens.max_tokens, {SHORTER}"),
+            "passages_cut": ("passages cut", f"raise tokens.max_tokens if the model reads more, {SHORTER}"),
             "passages_without_tokens": ("passages whose text has no token, so that their titles alone are read", ""),
         },
     ),

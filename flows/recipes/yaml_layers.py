@@ -52,12 +52,12 @@ MERGE = "tag:yaml.org,2002:merge"
 
 
 class Loader(yaml.SafeLoader):
-    """Reads numbers as in YAML 1.2 (PyYAML reads `1e-4` as text, `1:30` as 90 and `010` as 8). Dates are text. `~` is
-    text too, and not null, because it is the home folder."""
+    """Reads numbers and booleans as in YAML 1.2 (PyYAML reads `1e-4` as text, `1:30` as 90, `010` as 8, and `no`, the
+    code of Norwegian, as false). Dates are text. `~` is text too, and not null, because it is the home folder."""
 
 
 Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":int", ":float"))]
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":int", ":float", ":bool"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     if first != "~"
 }
@@ -66,6 +66,9 @@ for kind, pattern in {
     "float": r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$",
 }.items():
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(pattern), list("-+.0123456789"))
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile("(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 
 
 class FileLoader(Composer, yaml.CSafeLoader):

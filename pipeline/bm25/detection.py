@@ -37,8 +37,10 @@ class Detected(NamedTuple):
         if self.language:
             return f"language found by auto: {self.language} ({of})"
         best, share = next(iter(self.shares.items()), ("", 0.0))
-        why = f"{best} has no analyser" if share >= SURE else "none has half of the words"
-        return f"no language found by auto ({of}), {why}: neither stems nor stop words; set bm25.language"
+        without = "neither stems nor stop words"
+        if share >= SURE:
+            return f"{best}, the language found by auto, has no analyser ({of}): {without}"
+        return f"no language found by auto ({of}), none has half of the words: {without}; set bm25.language"
 
 
 def detect(collection: Path) -> Detected:

@@ -21,7 +21,7 @@ from transformers import (
 from transformers.utils import logging
 
 from pipeline.data.parquet import write_parquet
-from pipeline.errors import InputError
+from pipeline.errors import InputError, reason
 from pipeline.modeling import padded
 from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.model_config import (
@@ -167,7 +167,7 @@ def load_head(folder: Path) -> dict[str, torch.Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{path}: {reason(error)}") from error
 
 
 def head_objective(folder: Path) -> str:
@@ -237,7 +237,7 @@ def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: A
             **options,
         )
     except Exception as error:  # transformers raises OSError, safetensors its own error
-        raise InputError(f"{folder}: no model could be loaded: {str(error).strip().splitlines()[0]}") from error
+        raise InputError(f"{folder}: no model could be loaded: {reason(error)}") from error
     finally:
         logging.set_verbosity(verbosity)
     missing = sorted(info["missing_keys"])

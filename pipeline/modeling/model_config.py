@@ -87,8 +87,8 @@ def model_config(folder: Path) -> dict[str, Any]:
     _check_numbers(path, config)
     if config.get("is_decoder"):
         raise InputError(f"{path}: is_decoder is set, but only encoders are supported")
+    _check_values(path, config)
     if is_packed(config):
-        _check_values(path, config)
         _check_positions(path, config)
     if not isinstance(config.get("architectures") or [], list):
         raise InputError(f"{path}: architectures must be a list: {config['architectures']!r}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, reason
 
 
 def with_standard_names(path: Path, config: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
@@ -23,12 +23,12 @@ def with_standard_names(path: Path, config: Mapping[str, Any], names: tuple[str,
     kind = config["model_type"]
     if kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES or kind not in MODEL_MAPPING_NAMES:
         is_decoder = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        what = "a decoder" if is_decoder else "no encoder of transformers, and code from a model's folder is never run"
+        what = "a decoder" if is_decoder else "no text encoder of transformers"
         raise InputError(f"{path}: model_type {kind!r} is {what}; only encoders are supported (docs/encoders.md)")
     try:
         own = AutoConfig.from_pretrained(path.parent, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers validates fields, with errors of several libraries
-        raise InputError(f"{path}: {str(error).strip().splitlines()[0]}") from error
+        raise InputError(f"{path}: {reason(error)}") from error
     if own.is_encoder_decoder:
         raise InputError(f"{path}: model_type {kind!r} has a decoder; only encoders are supported (docs/encoders.md)")
     return {**config, **{name: getattr(own, name) for name in names if hasattr(own, name)}}

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, reason
 from pipeline.modeling.inputs import Packed, pack
 from pipeline.modeling.packing import Chunk, Rows, one_group, real_keys
 
@@ -128,8 +128,7 @@ def check(model: Any, place: str) -> None:
             if model.get_output_embeddings() is not None:
                 _check_head(model, packed, place)
     except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{place}: a {kind} model is not supported: {reason}") from error
+        raise InputError(f"{place}: a {kind} model is not supported: {reason(error)}") from error
 
 
 def _check_head(lm: Any, packed: Packed, place: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, reason
 
 if TYPE_CHECKING:  # the flow's process also reads these files, and loads no torch
     from torch import Tensor
@@ -211,7 +211,7 @@ def _read_dense(folder: Path) -> Dense:
     try:
         weights = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: the projection cannot be loaded: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{path}: the projection cannot be loaded: {reason(error)}") from error
     if {name: tuple(x.shape) for name, x in weights.items()} != expected:
         raise InputError(f"{path}: the projection's weights differ from its config.json")
     return Dense(weights["linear.weight"], weights.get("linear.bias"), settings.activation)

@@ -20,7 +20,7 @@ from pipeline.data.parquet import parquet_file
 from pipeline.data.readers import dpr
 from pipeline.data.runs import LARGEST
 from pipeline.data.stored import read_table
-from pipeline.errors import InputError
+from pipeline.errors import InputError, reason
 from pipeline.negatives.ranking import QuestionNegatives, Ranking, SamplingConfig, sample_places
 from pipeline.negatives.write import write_negatives
 from pipeline.notices import one_line
@@ -255,7 +255,7 @@ def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 done += len(batch)
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         after = f" after row {done}" if done else ""
-        raise InputError(f"{path}: cannot be read{after}: {str(error).splitlines()[0]}") from None
+        raise InputError(f"{path}: cannot be read{after}: {reason(error)}") from None
 
 
 def score_of(place: str, value: Any) -> float:

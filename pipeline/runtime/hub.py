@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, reason
 from pipeline.runtime.network import answers, check_usable
 
 HUB_NAME = r"^[\w.-]+(/[\w.-]+)?$"
@@ -54,4 +54,4 @@ def fetch(name: str, revision: str, patterns: Sequence[str], needed: Sequence[st
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
     except Exception as error:  # the hub's client raises its own errors, those of requests and of the system
-        raise InputError(f"model {name} (revision {revision}): {str(error).splitlines()[0]}") from error
+        raise InputError(f"model {name} (revision {revision}): {reason(error)}") from error

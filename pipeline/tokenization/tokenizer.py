@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from pipeline.config import Config
 from pipeline.data.collection import at_rows, passage_batches, passage_count, sample_rows
-from pipeline.errors import InputError
+from pipeline.errors import InputError, reason
 from pipeline.notices import EXAMPLES, notice, noticed, one_line
 from pipeline.runtime import hub
 from pipeline.runtime.work import Metrics, Work
@@ -112,7 +112,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     try:
         loaded = Tokenizer.from_file(str(path)) if path.is_file() else _converted(folder)
     except Exception as error:  # tokenizers raises plain Exception, transformers any error
-        raise InputError(f"{folder}: no tokenizer could be read: {str(error).strip().splitlines()[0]}") from error
+        raise InputError(f"{folder}: no tokenizer could be read: {reason(error)}") from error
     loaded.no_truncation()
     loaded.no_padding()
     loaded.encode_special_tokens = True
@@ -264,7 +264,7 @@ def _warnings(lost: Unknown, source: str) -> list[str]:
     if lost.share <= UNKNOWN_NOTICED:
         return []
     what = f"characters that become [UNK], {lost.share:.1%} of a sample of {lost.passages:,} passages"
-    advice = "raise tokenizer.vocab_size" if source == "trained" else "use another tokenizer (tokenizer.pretrained)"
+    advice = "raise tokenizer.vocab_size" if source == "trained" else "use another tokenizer or model"
     return [notice(what, lost.characters, lost.words, advice)]
 
 

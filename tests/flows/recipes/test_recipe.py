@@ -269,6 +269,7 @@ def test_a_text_that_looks_like_a_mapping_is_a_text() -> None:
 def test_numbers_are_those_of_yaml_1_2() -> None:
     # YAML 1.1 reads the first as a number to base 60 and the second as one to base 8.
     assert resolve("tiny", ["title=1:30"]).title == "1:30"
+    assert resolve("tiny", ["bm25.language=no"]).bm25.language == "no"
     assert resolve("tiny", ["mine.seed=010"]).mine.seed == 10
     assert resolve("tiny", ["mine.seed=0x1F"]).mine.seed == 31
     assert resolve("tiny", ["mine.seed=1_000"]).mine.seed == 1000

@@ -39,7 +39,8 @@ def test_two_models_share_the_stages_of_the_collection(served: dict[str, str], t
 
     def call(model: Path) -> tuple[dict, str]:
         options = ("--device", "cpu", "--json")
-        settings = ("--set", "encode.passage_tokens=40", "--set", "evaluate.bootstrap_samples=100")
+        changes = ("encode.passage_tokens=40", "evaluate.bootstrap_samples=100", "machine.precision=float32")
+        settings = [word for change in changes for word in ("--set", change)]
         command = [
             sys.executable,
             "-m",

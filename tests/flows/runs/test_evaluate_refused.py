@@ -107,7 +107,10 @@ def own_tokenizer(folder: Path) -> Path:
         (lambda f: sentence(f, TWO, similarity_fn_name="euclidean"), "similarity_fn_name 'euclidean'"),
         (lambda f: sentence(f, similarity_fn_name="manhattan"), "similarity_fn_name 'manhattan'"),
         (config_of(model_type="gpt2"), "config.json: model_type 'gpt2' is a decoder; only encoders are supported"),
-        (config_of(model_type="own"), "config.json: model_type 'own' is no encoder of transformers, and code from"),
+        (
+            config_of(model_type="own"),
+            "config.json: model_type 'own' is no text encoder of transformers; only",
+        ),
         (config_of(model_type=[]), "config.json: not the configuration of a Hugging Face model"),
         (
             config_of(model_type="roberta", pad_token_id=3),

@@ -329,6 +329,14 @@ def test_a_padded_model_is_reported_as_slower_and_pre_trains_without_a_head(tmp_
         start.check_model("condenser", folder, 0, 30, "condenser")
 
 
+def test_an_activation_that_transformers_lacks_is_refused_by_its_field(tmp_path: Path) -> None:
+    folder = saved("deberta-v2", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_act": "foo"}))
+    with pytest.raises(InputError, match=r"config\.json: hidden_act 'foo' is not supported"):
+        model_config(folder)
+
+
 def test_a_padded_model_with_more_weights_than_layers_is_refused(tmp_path: Path) -> None:
     """Also without its head's names: a model of three layers is not used as one of two."""
     folder = saved("deberta-v2", tmp_path)
