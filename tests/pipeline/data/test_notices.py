@@ -71,7 +71,8 @@ def test_the_first_examples_are_kept():
             "tokens",
             {"passages_cut": 2},
             [
-                "passages cut: 2; raise tokens.max_tokens if the model reads more, or shorten the passages: ingest.passage_words"
+                "passages cut: 2; raise tokens.max_tokens if the model reads more, or shorten the passages: "
+                "ingest.passage_words"
             ],
         ),
         ("finetune", {"updates_skipped": 0, "negatives_filled": 0}, []),
