@@ -14,12 +14,11 @@ import torch
 from transformers import AutoConfig, AutoModelForMaskedLM
 
 from benchmarks.data import FOLDER, pydocs
-from benchmarks.encode import ROUNDS, TEXTS, TOLERANCE, check_equal_vectors
-from benchmarks.paired import Way, interleave, ratio, seconds
+from benchmarks.encode import ROUNDS, TEXTS, TOLERANCE, check_equal_vectors, ways
+from benchmarks.paired import interleave, ratio, seconds
 from benchmarks.steps import LIMIT, SHAPES
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.model_config import AFTER_PADDING, own_name
-from pipeline.runtime.launch import ENCODING
 from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 
 TYPES = ("roberta", "electra", "distilbert", "mpnet", "modernbert", "deberta-v2")
@@ -51,12 +50,7 @@ def measure(model_type: str) -> float:
     """Returns seconds of sentence-transformers over ours."""
     with tempfile.TemporaryDirectory() as place:
         write_model(model_type, Path(place))
-        given = {"shape": SHAPE, "model": place}
-        ways = {
-            "sentence-transformers": Way("benchmarks.encode:theirs", given, tuned=False),
-            "ours": Way("benchmarks.encode:ours", given, tuned=True, kept=ENCODING),
-        }
-        figures = interleave(ways, ROUNDS[SHAPE], batches=1)
+        figures = interleave(ways(SHAPE, Path(place)), ROUNDS[SHAPE], batches=1)
     check_equal_vectors({name: steps[0] for name, steps in figures.items()}, TOLERANCE)
     rates = ", ".join(f"{name} {TEXTS[SHAPE] / seconds(steps):,.0f}/s" for name, steps in figures.items())
     print(f"{model_type}: {rates}", file=sys.stderr)

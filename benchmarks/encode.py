@@ -89,23 +89,29 @@ def product_operations(config: Any, lengths: list[int]) -> float:
     return flops.encoder(config, every, every)
 
 
+def ways(shape: str, folder: Path) -> dict[str, Way]:
+    """Returns the two ways to encode with the model in `folder`."""
+    given = {"shape": shape, "model": str(folder)}
+    return {
+        "sentence-transformers": Way("benchmarks.encode:theirs", given, tuned=False),
+        "ours": Way("benchmarks.encode:ours", given, tuned=True, kept=ENCODING),
+    }
+
+
 @cache
 def measure(shape: str) -> tuple[float, float]:
     """Returns (seconds of sentence-transformers over ours, our rate as a share of the machine's matrix products)."""
     with tempfile.TemporaryDirectory() as place:
         write_model(shape, Path(place))
-        given = {"shape": shape, "model": place}
-        ways = {
-            "sentence-transformers": Way("benchmarks.encode:theirs", given, tuned=False),
-            "ours": Way("benchmarks.encode:ours", given, tuned=True, kept=ENCODING),
-            "sgemm": Way("benchmarks.steps:sgemm", {}, tuned=True),
-        }
-        figures = interleave(ways, ROUNDS[shape], batches=1)
-    check_equal_vectors({name: figures[name][0] for name in ("sentence-transformers", "ours")}, TOLERANCE)
+        of_models = ways(shape, Path(place))
+        figures = interleave(
+            {**of_models, "sgemm": Way("benchmarks.steps:sgemm", {}, tuned=True)}, ROUNDS[shape], batches=1
+        )
+    check_equal_vectors({name: figures[name][0] for name in of_models}, TOLERANCE)
     found = ratio(figures["sentence-transformers"], figures["ours"])
     turns = zip(figures["ours"], figures["sgemm"], strict=True)
     share = median(x["operations"] / x["seconds"] / y["rate"] for x, y in turns)
-    rates = ", ".join(f"{name} {TEXTS[shape] / seconds(figures[name]):,.0f}/s" for name in list(ways)[:2])
+    rates = ", ".join(f"{name} {TEXTS[shape] / seconds(figures[name]):,.0f}/s" for name in of_models)
     print(f"{shape}: {rates}, {share:.2f} of sgemm", file=sys.stderr)
     return found, share
 

@@ -11,7 +11,7 @@ with WordPiece: title, text and special tokens. Exit code 1 if more than 5 % of 
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -116,12 +116,15 @@ def shares(tokens_N: np.ndarray, room: int) -> Lengths:
     return Lengths(float(np.median(tokens_N)), float(np.percentile(tokens_N, 95)), float((tokens_N > room).mean()))
 
 
+def shown(lengths: Lengths) -> str:
+    return f"{lengths.median:.0f} / {lengths.p95:.0f} / {lengths.longer:.1%}"
+
+
 def table(rows: Iterable[Language]) -> Table:
     """Returns a row per language: median, 95th percentile and share beyond the input, per tokenizer."""
-    show: Callable[[Lengths], str] = lambda found: f"{found.median:.0f} / {found.p95:.0f} / {found.longer:.1%}"  # noqa: E731
     result = Table("language", "passages", "words", "median / 95th percentile / share beyond the input")
     for row in rows:
-        found = "   ".join(f"{name} {show(lengths)}" for name, lengths in row.lengths.items())
+        found = "   ".join(f"{name} {shown(lengths)}" for name, lengths in row.lengths.items())
         result.add_row(row.name, f"{row.passages:,}", f"{row.words:,}", found)
     return result
 

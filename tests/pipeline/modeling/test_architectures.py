@@ -86,6 +86,21 @@ def assert_gradients(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None
         assert float((ours[name] - x).abs().max()) <= max(1e-4 * float(x.abs().max()), 1e-6 * largest), name
 
 
+def assert_prediction_losses(lm: Any) -> None:
+    """Losses at the masked tokens and all gradients equal those of Hugging Face's padded pass."""
+    (chunk,) = updates.pretraining_batch({"lm": lm}, make_machine(token_budget=10_000), "cpu", 6, 40).chunks
+    ids = [row.numpy() for row in chunk.ids_T.tensor_split(chunk.every.edges[1:-1].tolist())]
+    ids_BL, mask_BL = padded_batch(ids)
+    at_masked = lm(input_ids=ids_BL, attention_mask=mask_BL).logits[mask_BL.bool()][chunk.masked.at_R]
+    theirs_M = F.cross_entropy(at_masked, chunk.label_M, reduction="none")
+    ours_M = prediction_losses(lm, backbone(lm, chunk, 1, lambda *_: None).late_MD, chunk.label_M)
+    torch.testing.assert_close(ours_M, theirs_M, rtol=1e-5, atol=1e-5)
+    theirs_M.mean().backward()
+    theirs = taken_gradients(lm)
+    ours_M.mean().backward()
+    assert_gradients(taken_gradients(lm), theirs)
+
+
 def taken_gradients(module: nn.Module) -> dict[str, Tensor]:
     gradients = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
     module.zero_grad(set_to_none=True)
@@ -185,53 +200,14 @@ def test_modernbert_with_other_biases_and_another_activation() -> None:
     lm = module["lm"]
     for bias in (x for key, x in lm.named_parameters() if key.endswith("bias")):
         torch.nn.init.normal_(bias)
-    (chunk,) = updates.pretraining_batch(module, make_machine(token_budget=10_000), "cpu", 6, 40).chunks
-    ids = [row.numpy() for row in chunk.ids_T.tensor_split(chunk.every.edges[1:-1].tolist())]
-    ids_BL, mask_BL = padded_batch(ids)
-    at_masked = lm(input_ids=ids_BL, attention_mask=mask_BL).logits[mask_BL.bool()][chunk.masked.at_R]
-    theirs_M = F.cross_entropy(at_masked, chunk.label_M, reduction="none")
-    ours_M = prediction_losses(lm, backbone(lm, chunk, 1, lambda *_: None).late_MD, chunk.label_M)
-    torch.testing.assert_close(ours_M, theirs_M, rtol=1e-5, atol=1e-5)
-    theirs_M.mean().backward()
-    theirs = taken_gradients(lm)
-    ours_M.mean().backward()
-    assert_gradients(taken_gradients(lm), theirs)
-
-
-@pytest.mark.parametrize("objective", ["mlm", "contrastive_only"])
-@pytest.mark.parametrize("name", PADDED)
-def test_a_padded_models_losses_and_their_gradients(name: str, objective: str) -> None:
-    """As Hugging Face's own loss; with a gradient cache the same to the bit, also with dropout."""
-    torch.manual_seed(0)
-    module: Any = updates.with_gradients(updates.language_model(name, shape(name), 0.1, 0))
-    results = []
-    for cache in ("never", "always"):
-        for parameter in module.parameters():
-            parameter.grad.zero_()
-        machine = make_machine(gradient_cache=cache, token_budget=150)
-        parts = updates.pretraining_update(module, objective, machine, "cpu", 8, longest=40)
-        results.append(({key: float(x) for key, x in parts.items()}, updates.gradients(module)))
-    (losses, gradients), (cached_losses, cached_gradients) = results
-    assert losses == cached_losses
-    assert all(torch.equal(gradients[key], cached_gradients[key]) for key in gradients)
-    assert gradients["lm." + next(key for key, _ in module["lm"].named_parameters())].any()
+    assert_prediction_losses(lm)
 
 
 @pytest.mark.parametrize("name", PADDED)
 def test_masked_language_modelling_of_a_padded_model(name: str) -> None:
     torch.manual_seed(0)
     module: Any = updates.language_model(name, shape(name), 0.0, 0)
-    lm = module["lm"]
-    (chunk,) = updates.pretraining_batch(module, make_machine(token_budget=10_000), "cpu", 6, 40).chunks
-    ids_BL, mask_BL = padded_batch([row.numpy() for row in chunk.ids_T.tensor_split(chunk.every.edges[1:-1].tolist())])
-    logits_BLV = lm(input_ids=ids_BL, attention_mask=mask_BL).logits
-    theirs_M = F.cross_entropy(logits_BLV[mask_BL.bool()][chunk.masked.at_R], chunk.label_M, reduction="none")
-    ours_M = prediction_losses(lm, backbone(lm, chunk, 0, lambda *_: None).late_MD, chunk.label_M)
-    torch.testing.assert_close(ours_M, theirs_M, rtol=1e-5, atol=1e-5)
-    theirs_M.mean().backward()
-    theirs = taken_gradients(lm)
-    ours_M.mean().backward()
-    assert_gradients(taken_gradients(lm), theirs)
+    assert_prediction_losses(module["lm"])
 
 
 @pytest.mark.parametrize("own", [0.0, 0.2])
@@ -280,12 +256,16 @@ def test_mpnet_on_a_gpu_computes_all_sequences_together(monkeypatch: pytest.Monk
         torch.testing.assert_close(states, getattr(expected, name), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("objective", ["condenser", "cocondenser", "retromae", "mlm"])
-def test_pre_training_with_dropout_does_not_depend_on_the_gradient_cache(packed_type: str, objective: str) -> None:
+OBJECTIVES = [(name, objective) for name in TYPES for objective in ("condenser", "cocondenser", "retromae", "mlm")]
+OBJECTIVES += [(name, objective) for name in PADDED for objective in ("mlm", "contrastive_only")]
+
+
+@pytest.mark.parametrize(("model_type", "objective"), OBJECTIVES)
+def test_pre_training_with_dropout_does_not_depend_on_the_gradient_cache(model_type: str, objective: str) -> None:
     """The second pass of the cache drops the same numbers; both give gradients to every parameter of the head."""
-    module = updates.with_gradients(
-        updates.language_model(packed_type, shape(packed_type), 0.1, {"mlm": 0}.get(objective, 1))
-    )
+    torch.manual_seed(0)
+    head_layers = 0 if model_type in PADDED or objective == "mlm" else 1
+    module = updates.with_gradients(updates.language_model(model_type, shape(model_type), 0.1, head_layers))
     results = []
     for cache in ("never", "always"):
         for parameter in module.parameters():
@@ -297,6 +277,7 @@ def test_pre_training_with_dropout_does_not_depend_on_the_gradient_cache(packed_
     assert losses == cached_losses
     assert all(np.isfinite(x) for x in losses.values())
     assert all(torch.equal(gradients[key], cached_gradients[key]) for key in gradients)
+    assert gradients[next(name for name in gradients if name.startswith("lm."))].any()
     assert all(gradients[key].any() for key in gradients if key.startswith("head.") and "key" not in key)
 
 
