@@ -122,7 +122,13 @@ def read_whole_model(folder: Path) -> ExistingModel:
     if not one.own_tokenizer:
         raise InputError(f"{one.folder}: no tokenizer: {', '.join(TOKENIZER_FILES)} are all missing")
     specials, _ = special_tokens(read_tokenizer(one.folder))
-    check_padding(str(one.folder), model_config(one.folder), specials.pad)
+    config = model_config(one.folder)
+    check_padding(str(one.folder), config, specials.pad)
+    if specials.vocab_size > config["vocab_size"]:
+        known = config["vocab_size"]
+        raise InputError(
+            f"{one.folder / 'config.json'}: vocab_size is {known}, but the tokenizer has {specials.vocab_size} entries"
+        )
     return one
 
 

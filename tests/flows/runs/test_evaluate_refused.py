@@ -129,6 +129,7 @@ def own_tokenizer(folder: Path) -> Path:
             config_of(model_type="modernbert", rope_parameters={"rope_type": "default"}),
             "rope_parameters must have a dictionary for each kind of attention",
         ),
+        (config_of(vocab_size=7), "config.json: vocab_size is 7, but the tokenizer has"),
         (config_of(is_decoder=True), "config.json: is_decoder is set, but only encoders are supported"),
         (config_of(num_attention_heads=7), "config.json: num_attention_heads (7) must divide hidden_size"),
         (config_of(intermediate_size=0), "config.json: intermediate_size must be a positive integer: 0"),
