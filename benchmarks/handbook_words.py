@@ -4,8 +4,8 @@ FOLDER has a folder of HTML files for each language: usr/share/doc/debian-handbo
 debian-handbook. Each language is read as the recipe `text` reads it, without generated questions. Two tokenizers are
 trained on it, of the recipe's size: this project's WordPiece, and Unigram. `--vocabulary` adds a `vocab.txt` of an
 English model. The table counts the tokens of the passages' texts; `input` is a passage as the recipe's models read it
-with WordPiece: title, text and special tokens. Exit code 1 if more than 5 % of a language's passages are longer than
-`--tokens`. 26 languages take six minutes.
+with WordPiece: title, text and special tokens. Exit code 1 if more than 5 % of a language's inputs are longer than the
+recipe's models read. 26 languages take six minutes.
 """
 
 import json
@@ -54,25 +54,24 @@ class Language(NamedTuple):
 def main(
     folder: Annotated[Path, typer.Argument(help="Has a folder of HTML files for each language.")],
     languages: Annotated[list[str] | None, typer.Argument(help="Folders to read (default: all).")] = None,
-    tokens: Annotated[int, typer.Option(help="Longest input of the model, special tokens included.")] = 128,
     words: Annotated[int, typer.Option(help="ingest.passage_words")] = 80,
     vocabulary: Annotated[Path | None, typer.Option(help=f"A vocab.txt, for {ENGLISH}.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
 ) -> None:
     """Measures the passages of each language."""
     names = languages or sorted(path.name for path in folder.iterdir() if path.is_dir())
-    rows = [measured(folder / name, words, tokens, vocabulary if name == ENGLISH else None) for name in names]
+    rows = [measured(folder / name, words, vocabulary if name == ENGLISH else None) for name in names]
     if as_json:
         print(
             json.dumps([row._asdict() | {"lengths": {k: v._asdict() for k, v in row.lengths.items()}} for row in rows])
         )
     else:
         Console(width=200).print(table(rows))
-    if any(lengths.longer > MOST_CUT for row in rows for name, lengths in row.lengths.items() if name == "WordPiece"):
+    if any(row.lengths["input"].longer > MOST_CUT for row in rows):
         sys.exit(1)
 
 
-def measured(folder: Path, words: int, tokens: int, vocabulary: Path | None) -> Language:
+def measured(folder: Path, words: int, vocabulary: Path | None) -> Language:
     """Reads the files of a language and counts the tokens of their passages."""
     recipe = resolve("text", [f"ingest.path={folder}", "ingest.questions=[]", f"ingest.passage_words={words}"])
     with tempfile.TemporaryDirectory() as name:
@@ -88,6 +87,7 @@ def measured(folder: Path, words: int, tokens: int, vocabulary: Path | None) -> 
     tokenizers = {"WordPiece": wordpiece, "Unigram": unigram(texts, recipe.tokenizer.vocab_size)}
     if vocabulary is not None:
         tokenizers[vocabulary.parent.name] = read_tokenizer_or_vocabulary(vocabulary, Normal(True, False, False))
+    tokens = recipe.encode.passage_tokens
     lengths = {name: shares(token_counts(one, texts), tokens - 2) for name, one in tokenizers.items()}
     title_N = np.minimum(token_counts(wordpiece, titles), recipe.encoder.title_tokens)
     lengths["input"] = shares(token_counts(wordpiece, texts) + title_N + (title_N > 0) + 2, tokens)
