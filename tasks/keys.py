@@ -59,7 +59,7 @@ def key_of(
         code=code,
         config=_read(config, entry.unread(config)) | {name: _plain(value) for name, value in shared.items()},
         sources=store.source_digests(sources_of(stage, config)),
-        inputs={name: ref.identity for name, ref in inputs.items() if ref is not None},
+        inputs={name: ref.identity for name, ref in inputs.items() if ref is not None and name not in entry.unkeyed},
         libraries=versions.library_versions(entry.libraries(config)),
         equivalent=equivalent(stage, code),
     )
