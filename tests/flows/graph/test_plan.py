@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import updates
 from ready import plain
+from transformers import AutoModelForMaskedLM
 
 from artifacts.store import Request, Store
 from flows.dag import nodes
@@ -173,8 +174,8 @@ def test_a_finished_checkpoint_that_does_not_fit_is_reported_before_a_run(
 
 
 def test_an_objective_that_the_initial_model_cannot_have_is_reported_before_a_run(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").touch()
-    updates.configuration("deberta-v2", updates.SMALL, 0.0).save_pretrained(tmp_path)
+    config = updates.configuration("deberta-v2", updates.SMALL, 0.0)
+    AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path)
     dag = nodes(resolve("tiny", [f"initial.checkpoint={tmp_path}"]))
     with pytest.raises(InputError, match=r"^condenser\.objective: condenser needs packed layers"):
         preflight.check(store, dag, dag)
