@@ -17,7 +17,7 @@ from pipeline.bm25.languages import AUTO, CODES, ENGLISH
 from pipeline.bm25.settings import write_settings
 from pipeline.config import Config
 from pipeline.data import run_files
-from pipeline.data.text_files import wrong_beginning
+from pipeline.data.text.text_files import wrong_beginning
 from pipeline.notices import noticed, read_notices
 from pipeline.runtime.processes import end_child, listen, python, start_child, workers
 from pipeline.runtime.work import Metrics, Work

@@ -109,7 +109,7 @@ def test_minilm_gives_the_same_vectors_on_scifact_passages(store: Store, tmp_pat
     folder = Path(__file__).parents[4] / "shared" / "data" / "scifact"
     if not folder.is_dir():
         pytest.skip("../shared/data is not here")
-    from pipeline.data import text_files
+    from pipeline.data.text import text_files
 
     corpus = text_files.find(folder, "corpus.jsonl")
     queries = text_files.find(folder, "queries.jsonl")
