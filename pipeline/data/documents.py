@@ -65,15 +65,6 @@ def are_cut(collection: Path) -> bool:
         return COLUMN in pq.read_schema(path).names
 
 
-def result_column(collection: Path) -> str:
-    """Returns the column of passages.parquet whose values are the results of a search, each by its best passage.
-
-    Where documents are cut, results are what judgements name, as in an evaluation. Otherwise judgements name passages,
-    and a search shows the document of several passages once.
-    """
-    return COLUMN if are_cut(collection) else "doc_id"
-
-
 def read_documents(collection: Path, passage_ids: "pyarrow.Array | pyarrow.ChunkedArray") -> Documents:
     """Reads the documents. `passage_ids`: those of the collection. Memory: 16 bytes per passage, and new ids."""
     import pyarrow.compute as pc

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pipeline.data import metadata
 from pipeline.data.arrow import integers, text_array
 from pipeline.data.collection import PASSAGE_COLUMNS, ROWS, at_rows, passage_count
-from pipeline.data.documents import result_column
+from pipeline.data.documents import COLUMN, are_cut
 from pipeline.data.ids import hash_id
 from pipeline.data.stored import input_error_on_read, read_batches
 from pipeline.errors import InputError
@@ -35,7 +35,7 @@ class Passages:
     count: int
     """N."""
     read: Callable[[Sequence[int]], list[dict[str, str]]]
-    """Rows -> {column: value} of each, in the requested order; `doc_id` is the result's (`documents.result_column`)."""
+    """Rows -> {column: value} of each, in the requested order; `doc_id` is the result's (`result_column`)."""
     metadata: Callable[[Sequence[int]], list[dict[str, metadata.Value]]]
     """Rows -> the further columns of each, in the requested order."""
     ids: Callable[[np.ndarray], list[str]]
@@ -44,6 +44,15 @@ class Passages:
     """Passage ids -> their rows, int64 [R]. Raises InputError for an id that is not in the collection."""
     documents: Callable[[np.ndarray], np.ndarray]
     """Rows -> numbers of results, int64 [R]: within a call, equal only for passages of the same result."""
+
+
+def result_column(collection: Path) -> str:
+    """Returns the column of passages.parquet whose values are the results of a search, each by its best passage.
+
+    Where documents are cut, results are what judgements name, as in an evaluation. Otherwise judgements name passages,
+    and a search shows the document of several passages once.
+    """
+    return COLUMN if are_cut(collection) else "doc_id"
 
 
 def columns_of(collection: Path) -> list[str]:
