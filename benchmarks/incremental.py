@@ -75,7 +75,7 @@ def build_embeddings(folder: Path, model: Path, most: int, earlier: list[Path]) 
         (place / name).mkdir()
         works[name] = Work(place / name, place, recipe.machine, silent, earlier)
     started = time.perf_counter()
-    encode(recipe.encode, recipe.encoder, folder / "tokens", model, works["encode"])
+    encode(recipe.encode, recipe.encoder, folder / "collection", folder / "tokens", model, works["encode"])
     index(recipe.index, folder / "collection", place / "encode", works["index"])
     spent = time.perf_counter() - started
     known = {shard["key"] for path in earlier for shard in shards(path)}

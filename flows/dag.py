@@ -285,7 +285,9 @@ def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str],
 def add_index(graph: Graph, model: Node, suffix: str, ingest: Node, tokens: Node) -> Node:
     """Encodes and indexes a collection. Returns the index."""
     recipe = graph.recipe
-    encode = graph.add(f"encode-{suffix}", "encode", recipe.encode, "encoder", tokens=tokens, checkpoint=model)
+    encode = graph.add(
+        f"encode-{suffix}", "encode", recipe.encode, "encoder", collection=ingest, tokens=tokens, checkpoint=model
+    )
     return graph.add(f"index-{suffix}", "index", recipe.index, collection=ingest, embeddings=encode)
 
 

@@ -17,6 +17,7 @@ from tasks.stages import STAGES
 UNCOUNTED = (
     "pipeline.advice",
     "pipeline.errors",
+    "pipeline.modeling.weight_shapes",
     "pipeline.notices",
     "pipeline.paths",
     "pipeline.runtime.checkpoints",
@@ -33,7 +34,8 @@ UNCOUNTED = (
     "pipeline.runtime.shards",
     "pipeline.runtime.work",
 )
-"""Modules that say how a stage runs and what a user reads, never what an artifact holds: no key counts them."""
+"""Modules that say how a stage runs, what a user reads and what is refused, never what an artifact holds: no key counts
+them."""
 
 
 def stage_code(stage: str) -> dict[str, str]:
@@ -59,7 +61,7 @@ def key_of(
         code=code,
         config=_read(config, entry.unread(config)) | {name: _plain(value) for name, value in shared.items()},
         sources=store.source_digests(sources_of(stage, config)),
-        inputs={name: ref.identity for name, ref in inputs.items() if ref is not None},
+        inputs={name: ref.identity for name, ref in inputs.items() if ref is not None and name not in entry.unkeyed},
         libraries=versions.library_versions(entry.libraries(config)),
         equivalent=equivalent(stage, code),
     )

@@ -35,6 +35,8 @@ class Stage:
     """Returns the libraries whose version changes the bytes, for a configuration."""
     unread: Callable[[Any], tuple[str, ...]] = lambda config: ()
     """Returns the fields that the stage ignores because of the values of other fields."""
+    unkeyed: tuple[str, ...] = ()
+    """Inputs that only messages read: no key counts them, and one artifact may serve several."""
     sources: Callable[[Any], dict[str, Path]] | None = None
     """Returns files and folders that the stage reads in addition to the configuration's Path fields."""
     missing: Callable[[Any], list[str]] | None = None
@@ -191,6 +193,7 @@ STAGES: dict[str, Stage] = {
     ),
     "encode": Stage(
         "pipeline.dense.encode:encode",
+        unkeyed=("collection",),
         checks={
             **dict.fromkeys(("tokens", "tokens-miner"), at("pipeline.dense.shape_checks:check_prefixes")),
             "initial": at("pipeline.dense.shape_checks:check_lengths"),

@@ -29,18 +29,18 @@ def plan(
     from artifacts.store import Store
     from flows.dag import nodes
     from flows.graph.plan import plan as make_plan
-    from flows.graph.preflight import missing
+    from flows.graph.preflight import missing_inputs
     from flows.graph.selection import select, store_folder
     from flows.recipes.recipe import resolve
 
     artifact_store = Store(store_folder(store))
     resolved = resolve(recipe, set or [])
-    selected = select(nodes(resolved), until, None)
-    steps = [
-        # The same message as a run that refuses the recipe.
-        step if step.action == "reuse" else replace(step, why=missing(node) or step.why)
-        for node, step in zip(selected, make_plan(artifact_store, selected, resolved.name), strict=True)
-    ]
+    dag = nodes(resolved)
+    selected = select(dag, until, None)
+    steps = make_plan(artifact_store, selected, resolved.name)
+    to_build = [node for node, step in zip(selected, steps, strict=True) if step.action != "reuse"]
+    problems = missing_inputs(dag, to_build)  # the same message as a run that refuses the recipe
+    steps = [replace(step, why=problems.get(step.node) or step.why) for step in steps]
     if as_json:
         print_json([{**asdict(step), "ref": step.ref.digest if step.ref else None} for step in steps])
         return

@@ -40,7 +40,7 @@ def check(
     if tracking is not None and (lacking := not_installed(tracking)):
         raise InputError(*lacking)
     dag, wanted = list(dag), list(wanted)
-    absent = {node.name: lines for node in wanted if (lines := missing(node))}
+    absent = missing_inputs(dag, wanted)
     lines = [line for name in absent for line in absent[name] if not _held(store, dag, name)]
     if lines and WORKER in os.environ and any(_is_lost(path) for node in wanted for path in _paths(node)):
         lines.append(f"a worker looks for relative paths in {Path.cwd()}: give absolute ones")
@@ -77,6 +77,27 @@ def on_ray(
     """Whether the run has parts to build on Ray. `refreshed`: nodes that are always built."""
     parts = [node.name for node in wanted if STAGES[node.stage].parts] if machine.ray else []
     return any(name in refreshed or not _held(store, dag, name) for name in parts)
+
+
+def missing_inputs(dag: Iterable[Node], wanted: Iterable[Node]) -> dict[str, list[str]]:
+    """{wanted node: one line for each of its inputs outside the store that is missing or unusable}; no node without.
+
+    A model that a wanted node reads, such as for its tokenizer, is checked for all nodes of the DAG that read it: a
+    partial run accepts no model that the whole run refuses.
+    """
+    wanted = list(wanted)
+    lines = {node.name: missing(node) for node in wanted}
+    for other in dag:
+        reader = None if other.name in lines else next((node for node in wanted if _reads_model_of(node, other)), None)
+        if reader is not None:
+            lines[reader.name] += missing(other)
+    return {name: found for name, found in lines.items() if found}
+
+
+def _reads_model_of(node: Node, other: Node) -> bool:
+    """Whether `node` reads a model's folder that is `other`'s too, or a part of it."""
+    models = [path.absolute() for path in _paths(node) if (path / "config.json").is_file()]
+    return any(path.absolute() in (model, *model.parents) for model in models for path in _paths(other))
 
 
 def missing(node: Node) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 from flows.dag import JUDGED
 from flows.recipes import yaml_layers
 from pipeline import paths
-from pipeline.data import text_files
 from pipeline.data.readers import beir
+from pipeline.data.text import text_files
 from pipeline.errors import InputError
 
 DEV = ("dev", "validation", "valid", "val", "dev/small")

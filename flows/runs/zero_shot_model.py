@@ -15,7 +15,7 @@ from pipeline.errors import InputError
 from pipeline.modeling.existing_model import ExistingModel, folders, read_whole_model
 from pipeline.modeling.model_config import LONGEST
 from pipeline.modeling.sentence_transformers_files import POOLING
-from pipeline.tokenization.joining import joins_prefix, joins_words
+from pipeline.tokenization.joining import joins_prefix
 from pipeline.tokenization.tokenizer import kind, read_tokenizer
 
 DIGEST = re.compile("[0-9a-f]{6,64}")
@@ -110,7 +110,11 @@ def _of_run(run: RunRecord, node: str) -> Model:
         encoder, passage_tokens = dict(recipe["encoder"]), int(recipe["encode"]["passage_tokens"])
     except (LookupError, TypeError, ValueError) as error:
         raise InputError(f"the record of the run of {run.name} does not say how {node} reads texts") from error
-    question, passage = _sides(path)
+    try:
+        question, passage = _sides(path)
+    except InputError:
+        Store.of(run.nodes[node]).source_digests({"checkpoint": path})  # a damaged artifact has another remedy
+        raise
     encoder |= {**_vector(question), "tied": len(folders(path)) == 1}
     return Model(path, f"{run.name} {node}", question, passage, encoder, passage_tokens)
 
@@ -147,14 +151,12 @@ def _sides(path: Path) -> tuple[ExistingModel, ExistingModel]:
 def _section(path: Path, question: ExistingModel, passage: ExistingModel) -> dict[str, Any]:
     """The recipe's section `encoder` for a folder. Title and text are one string, as in BEIR's own evaluation.
 
-    With byte-level BPE the first word of a text has another token after a title than alone. Therefore a separator is
-    between title and text.
     Raises InputError for a prompt without a space at its end that changes the tokens of the text after it:
     sentence-transformers joins the two, but here a prefix is tokenized alone.
     """
     for side, prefix in ((question, question.question_prefix), (passage, passage.passage_prefix)):
         tokenizer = read_tokenizer(side.folder)
-        if joins_words(tokenizer) and not joins_prefix(tokenizer, prefix):
+        if prefix and not joins_prefix(tokenizer, prefix):
             raise InputError(
                 f"{path}: the prompt {prefix!r} ends without a space and changes the first token of a text with this "
                 f"{kind(tokenizer)}, which is not supported"
@@ -164,7 +166,7 @@ def _section(path: Path, question: ExistingModel, passage: ExistingModel) -> dic
         "tied": len(folders(path)) == 1,
         "question_tokens": question.question_tokens or min(QUESTION_TOKENS, question.positions),
         "title_tokens": min(max(TITLE_TOKENS, passage.positions), LONGEST),
-        "title_separator": "space" if joins_words(read_tokenizer(passage.folder)) else "sep",
+        "title_separator": "space",
         "question_prefix": question.question_prefix,
         "passage_prefix": passage.passage_prefix,
     }

@@ -17,7 +17,7 @@ from pipeline.bm25.languages import AUTO, CODES, ENGLISH
 from pipeline.bm25.settings import write_settings
 from pipeline.config import Config
 from pipeline.data import run_files
-from pipeline.data.text_files import wrong_beginning
+from pipeline.data.text.text_files import wrong_beginning
 from pipeline.notices import noticed, read_notices
 from pipeline.runtime.processes import end_child, listen, python, start_child, workers
 from pipeline.runtime.work import Metrics, Work
@@ -68,8 +68,7 @@ class BM25Config(Config):
 
     @model_validator(mode="after")
     def _stemmer_of_the_language(self) -> Self:
-        fits = {None: ("porter", "none"), ENGLISH: ("porter", "krovetz", "none"), AUTO: ("porter", "krovetz", "none")}
-        if self.stemmer not in fits.get(self.language, ("porter",)):
+        if self.language != AUTO and self.stemmer not in stemmers(self.language):
             raise ValueError(
                 f"stemmer: {self.stemmer} is for English, but language is {self.language or 'null'}: set stemmer to "
                 "porter, which is unused there"
@@ -81,6 +80,11 @@ class BM25Config(Config):
         if self.run and (self.passages or self.topics):
             raise ValueError("run is a complete first stage: passages and topics must be null with it")
         return self
+
+
+def stemmers(language: str | None) -> tuple[str, ...]:
+    """Returns the values of `stemmer` that say what the analyser does; `porter` is the default and says nothing."""
+    return {None: ("porter", "none"), ENGLISH: ("porter", "krovetz", "none")}.get(language, ("porter",))
 
 
 def libraries(config: BM25Config) -> tuple[str, ...]:
@@ -144,7 +148,10 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
         check_child(child, answer, stderr)
     if found is None:
         return answer["result"]
-    lines = noticed([found.notice, *read_notices(answer["result"])])
+    unused = (
+        "" if config.stemmer in stemmers(found.language) else f"bm25.stemmer: {config.stemmer} is for English: unused"
+    )
+    lines = noticed([found.notice, unused, *read_notices(answer["result"])])
     return {**answer["result"], "language": found.language, **lines}
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pipeline.bm25.languages import CODES
 from pipeline.data.collection import at_rows, passage_count, sample_rows
-from pipeline.data.words import count
+from pipeline.data.text.words import count
 from pipeline.formatting import counted
 
 CHARACTERS = 1000

@@ -20,7 +20,7 @@ from pipeline.bm25.texts import CONTROL, clean_question, contents, prepared
 from pipeline.data.barred import Dropped, by_id
 from pipeline.data.collection import Query, at_rows, passage_batches, passage_count, passage_ids, sample_rows
 from pipeline.data.documents import are_cut
-from pipeline.data.words import run_share
+from pipeline.data.text.words import run_share
 from pipeline.errors import InputError
 from pipeline.notices import EXAMPLES, Examples, keep, notice, noticed, one_line
 from pipeline.runtime.processes import Say, die_with_parent

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.heading import QUESTIONS, without_heading
 from pipeline.data.ids import check_id
-from pipeline.data.text_files import columns, json_rows, plain_name, text_of
+from pipeline.data.text.heading import QUESTIONS, without_heading
+from pipeline.data.text.text_files import columns, json_rows, plain_name, text_of
 from pipeline.errors import InputError
 from pipeline.notices import one_line
 

@@ -14,10 +14,13 @@ from pipeline.cross_encoder.lengths import Lengths, check_lengths, count_cut, pa
 from pipeline.errors import InputError
 from pipeline.finetune import training_pools
 from pipeline.finetune.config import ExamplesConfig, TrainSubset
+from pipeline.modeling.existing_model import check_own_tokenizer
 from pipeline.modeling.initial import check_vocabulary
 from pipeline.modeling.model_config import LONGEST, model_config
+from pipeline.modeling.weight_shapes import check_weights
 from pipeline.runtime.planned import Planned, first_model
 from pipeline.runtime.work import Metrics, Work
+from pipeline.tokenization.tokenizer import has_tokenizer
 
 if TYPE_CHECKING:
     from pipeline.finetune.pools import Pools
@@ -53,14 +56,22 @@ def missing(config: CrossEncoderConfig) -> list[str]:
     if config.checkpoint is None or not config.checkpoint.exists():
         return []
     try:
-        model = model_config(config.checkpoint)
+        return _not_a_cross_encoder(config.checkpoint)
     except InputError as error:
         return [f"cross_encoder.checkpoint: {error}"]
+
+
+def _not_a_cross_encoder(folder: Path) -> list[str]:
+    """Returns a line if the folder holds another kind of model. Raises InputError for one that contradicts itself."""
+    model = model_config(folder)
     kinds, labels = model.get("architectures") or [], model.get("id2label") or ()
     if len(labels) != 1 or not any(kind.endswith("ForSequenceClassification") for kind in kinds):
         actual = f"{' '.join(kinds) or 'no architecture'}, {len(labels)} labels"
-        path = config.checkpoint / "config.json"
+        path = folder / "config.json"
         return [f"cross_encoder.checkpoint: {path}: not a classifier of one label ({actual})"]
+    check_weights(folder, model)
+    if has_tokenizer(folder):
+        check_own_tokenizer(folder)
     return []
 
 

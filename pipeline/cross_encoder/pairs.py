@@ -4,7 +4,7 @@ Shapes: N pairs, B pairs of a chunk, T tokens of a chunk, D dimensions.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,8 +35,8 @@ class PairForm:
     lengths: Lengths
     separators: int = 1
     """Between question and passage. RoBERTa has two."""
-    after_title: Callable[[np.ndarray], np.ndarray] = lambda ids: ids
-    """Gives the ids of a text after its title and a space."""
+    after_title: Callable[[np.ndarray], np.ndarray] | None = None
+    """Gives the ids of a text after its title and a space; None: they are the same."""
     has_types: bool = True
     """Whether the tokenizer gives the passage another token type."""
 
@@ -49,12 +49,11 @@ class PairRows(NamedTuple):
 
 def read_pair_form(folder: Path, lengths: Lengths, specials: Specials) -> PairForm:
     """Returns the form of the pairs that the tokenizer in `folder` builds from (question, title + " " + text)."""
-    from pipeline.tokenization.joining import AfterSpace, joins_words
+    from pipeline.tokenization.joining import after_space
     from pipeline.tokenization.tokenizer import has_pair_types, read_tokenizer, separators
 
     tokenizer = read_tokenizer(folder)
-    form = PairForm(specials, lengths, separators(tokenizer), has_types=has_pair_types(tokenizer))
-    return form if joins_words(tokenizer) else replace(form, after_title=AfterSpace(tokenizer))
+    return PairForm(specials, lengths, separators(tokenizer), after_space(tokenizer), has_pair_types(tokenizer))
 
 
 def pair_row(question: np.ndarray, title: np.ndarray, text: np.ndarray, form: PairForm) -> tuple[np.ndarray, int]:
@@ -65,7 +64,8 @@ def pair_row(question: np.ndarray, title: np.ndarray, text: np.ndarray, form: Pa
     """
     lengths, cls, sep = form.lengths, form.specials.cls, form.specials.sep
     kept = title[: min(lengths.title_tokens, lengths.passage_tokens // 2)]
-    passage = np.concatenate((kept, form.after_title(text) if len(kept) else text))[: lengths.passage_tokens]
+    joined = form.after_title(text) if form.after_title and len(kept) else text
+    passage = np.concatenate((kept, joined))[: lengths.passage_tokens]
     truncated = question[: lengths.question_tokens]
     row = np.concatenate(([cls], truncated, [sep] * form.separators, passage, [sep]))
     return row.astype(np.int64), len(truncated) + 1 + form.separators

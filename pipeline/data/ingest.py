@@ -30,7 +30,7 @@ from pipeline.data.ingest_notices import NOTICES, without_positives
 from pipeline.data.metadata import keep_metadata
 from pipeline.data.readers import several, single
 from pipeline.data.stored import read_batches
-from pipeline.data.words import blank, count
+from pipeline.data.text.words import blank, count
 from pipeline.errors import InputError
 from pipeline.notices import EXAMPLES, Examples, notice, noticed, of_counts, one_line
 from pipeline.notices import keep as keep_example

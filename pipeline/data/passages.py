@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from pipeline.data import metadata
 from pipeline.data.arrow import integers, text_array
 from pipeline.data.collection import PASSAGE_COLUMNS, ROWS, at_rows, passage_count
+from pipeline.data.documents import COLUMN, are_cut
 from pipeline.data.ids import hash_id
 from pipeline.data.stored import input_error_on_read, read_batches
 from pipeline.errors import InputError
@@ -34,7 +35,7 @@ class Passages:
     count: int
     """N."""
     read: Callable[[Sequence[int]], list[dict[str, str]]]
-    """Rows -> {column: value} of each, in the requested order."""
+    """Rows -> {column: value} of each, in the requested order; `doc_id` is the result's (`result_column`)."""
     metadata: Callable[[Sequence[int]], list[dict[str, metadata.Value]]]
     """Rows -> the further columns of each, in the requested order."""
     ids: Callable[[np.ndarray], list[str]]
@@ -42,13 +43,28 @@ class Passages:
     rows: Callable[[Sequence[str]], np.ndarray]
     """Passage ids -> their rows, int64 [R]. Raises InputError for an id that is not in the collection."""
     documents: Callable[[np.ndarray], np.ndarray]
-    """Rows -> document numbers, int64 [R]: within a call, equal only for passages of the same document."""
+    """Rows -> numbers of results, int64 [R]: within a call, equal only for passages of the same result."""
+
+
+def result_column(collection: Path) -> str:
+    """Returns the column of passages.parquet whose values are the results of a search, each by its best passage.
+
+    Where documents are cut, results are what judgements name, as in an evaluation. Otherwise judgements name passages,
+    and a search shows the document of several passages once.
+    """
+    return COLUMN if are_cut(collection) else "doc_id"
+
+
+def columns_of(collection: Path) -> list[str]:
+    """Returns the columns that are read as PASSAGE_COLUMNS: `doc_id` is the result's."""
+    passage_id, _, *texts = PASSAGE_COLUMNS
+    return [passage_id, result_column(collection), *texts]
 
 
 def in_parquet(collection: Path) -> Passages:
     """Returns readers of the Parquet files. Opens at once; each requested row may read a whole row group."""
     path = collection / "passages.parquet"
-    count = passage_count(collection)
+    count, columns = passage_count(collection), columns_of(collection)
 
     def rows(ids: Sequence[str]) -> np.ndarray:
         all_ids = text_array(ids)
@@ -61,12 +77,12 @@ def in_parquet(collection: Path) -> Passages:
         return known_rows(row_U[integers(pc.index_in(all_ids, unique_ids))], ids, path)
 
     def documents(row_R: np.ndarray) -> np.ndarray:
-        encoded = at_rows(path, row_R, ["doc_id"]).column(0).combine_chunks().dictionary_encode()
+        encoded = at_rows(path, row_R, [columns[1]]).column(0).combine_chunks().dictionary_encode()
         return integers(encoded.indices)
 
     return Passages(
         count=count,
-        read=lambda rows: at_rows(path, rows, PASSAGE_COLUMNS).to_pylist(),
+        read=lambda rows: at_rows(path, rows, columns).rename_columns(PASSAGE_COLUMNS).to_pylist(),
         metadata=partial(metadata.read_metadata, collection),
         ids=lambda row_R: at_rows(path, row_R, ["passage_id"]).column(0).to_pylist(),
         rows=rows,
@@ -80,18 +96,18 @@ def in_memory_map(collection: Path) -> Passages:
     The copies are unnamed files in the folder for temporary files (TMPDIR): they disappear with the process, even if it
     is killed. Raises InputError if there is no space for them.
     """
-    path = collection / "passages.parquet"
+    path, columns = collection / "passages.parquet", columns_of(collection)
     hashes, starts = array("Q"), [np.zeros(0, bool)]
     before = None
 
     def look(batch: pa.RecordBatch) -> None:
         nonlocal before
         hashes.extend(map(hash_id, batch.column("passage_id").to_pylist()))
-        documents = pa.concat_arrays([pa.array([before], pa.string()), batch.column("doc_id")])
+        documents = pa.concat_arrays([pa.array([before], pa.string()), batch.column(columns[1])])
         starts.append(np.asarray(pc.not_equal(documents[1:], documents[:-1]).fill_null(True)))
-        before = batch.column("doc_id")[-1].as_py()
+        before = batch.column(columns[1])[-1].as_py()
 
-    count, value = _mapped(path, [*PASSAGE_COLUMNS], look)
+    count, value = _mapped(path, columns, look)
     document_N = np.concatenate(starts).cumsum(dtype=np.int32)
     hash_N = np.frombuffer(hashes, np.uint64)
     order_N = np.argsort(hash_N, kind="stable")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from pipeline.data import collection
-from pipeline.data.heading import QRELS, column_positions
 from pipeline.data.ids import check_id
-from pipeline.data.text_files import is_plain, split_line, table_lines
+from pipeline.data.text.heading import QRELS, column_positions
+from pipeline.data.text.text_files import is_plain, split_line, table_lines
 from pipeline.errors import InputError
 from pipeline.notices import one_line
 

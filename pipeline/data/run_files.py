@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.data.ids import check_id
 from pipeline.data.runs import LARGEST
-from pipeline.data.text_files import integer, is_plain, split_line, table_lines
+from pipeline.data.text.text_files import integer, is_plain, split_line, table_lines
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep, one_line
 from pipeline.runtime.work import Progress

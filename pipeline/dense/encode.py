@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.config import Config, CountOrAuto
+from pipeline.data.collection import at_rows
 from pipeline.dense import shard_reuse
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
@@ -34,11 +35,14 @@ class EncodeConfig(Config):
     """Most passages in a shard (the mean is 3/8 of it): a kill loses one shard, a changed passage rebuilds one."""
 
 
-def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoint: Path, work: Work) -> Metrics:
+def encode(
+    config: EncodeConfig, encoder: EncoderConfig, collection: Path, tokens: Path, checkpoint: Path, work: Work
+) -> Metrics:
     """Writes `shard-00000.npy` (float16, [rows, dimension]) ... and `embeddings.json`, in passage order.
 
     Shards are built in `work.checkpoints`, so that a killed run keeps the finished ones. Shards of the same passages
-    and the same model are copied from the artifacts in `work.earlier`; their bytes are equal.
+    and the same model are copied from the artifacts in `work.earlier`; their bytes are equal. Of `collection`, which no
+    key counts, only the ids in notices are read.
     """
     from pipeline.modeling.inputs import read_form
     from pipeline.runtime.launch import low_on_cpu, of_shards
@@ -85,10 +89,11 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
     (work.out / "embeddings.json").write_text(json.dumps(description, indent=1) + "\n")
     counts = {"shards": len(spans), "shards_reused": reused}
     metrics: Metrics = {"passages": len(artifact.passages), "dimension": dimension, **counts}
-    return {**metrics, **_cut(artifact, read_form(encoder, checkpoint, artifact.specials), config, checkpoint)}
+    form = read_form(encoder, checkpoint, artifact.specials)
+    return {**metrics, **_cut(collection, artifact, form, config, checkpoint)}
 
 
-def _cut(tokens: "Tokens", form: "Form", config: EncodeConfig, checkpoint: Path) -> Metrics:
+def _cut(collection: Path, tokens: "Tokens", form: "Form", config: EncodeConfig, checkpoint: Path) -> Metrics:
     """Returns metrics and notices of texts that are longer than the model's input."""
     from pipeline.modeling.inputs import cut_notice, to_change, unread, unread_metrics
 
@@ -96,7 +101,7 @@ def _cut(tokens: "Tokens", form: "Form", config: EncodeConfig, checkpoint: Path)
     metrics = unread_metrics("passages", text_N, tokens.passages.lengths)
 
     def name(row: int) -> str:
-        return f"passage number {row + 1}"  # the stage reads no ids
+        return str(at_rows(collection / "passages.parquet", [row], ["passage_id"]).column(0)[0])
 
     model = side(checkpoint, "passage")
     shorter = "shorten the passages: ingest.passage_words"

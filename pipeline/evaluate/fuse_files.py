@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.data import run_files
 from pipeline.data.qrels import Qrels, read_qrels
 from pipeline.data.runs import SCHEMA, Run, trec_lines
-from pipeline.data.text_files import check_file
+from pipeline.data.text.text_files import check_file
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Method, choose, fuse, is_relevant, mean_reciprocal_rank, untuned
 from pipeline.evaluate.short_tables import NO_DEV, NOTHING_FOUND

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pipeline.data import run_files
 from pipeline.data.qrels import read_qrels
-from pipeline.data.text_files import check_file
+from pipeline.data.text.text_files import check_file
 from pipeline.errors import InputError
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.evaluate.shallow import cut_at, shallow

@@ -23,6 +23,7 @@ from pipeline.modeling.sentence_transformers_files import (
     read_modules,
     side,
 )
+from pipeline.modeling.weight_shapes import check_weights
 from pipeline.tokenization.tokenizer import FILES as TOKENIZER_FILES
 from pipeline.tokenization.tokenizer import has_tokenizer, read_tokenizer, special_tokens
 
@@ -121,15 +122,20 @@ def read_whole_model(folder: Path) -> ExistingModel:
     one = read_model(folder)
     if not one.own_tokenizer:
         raise InputError(f"{one.folder}: no tokenizer: {', '.join(TOKENIZER_FILES)} are all missing")
-    specials, _ = special_tokens(read_tokenizer(one.folder))
-    config = model_config(one.folder)
-    check_padding(str(one.folder), config, specials.pad)
+    check_own_tokenizer(one.folder)
+    return one
+
+
+def check_own_tokenizer(folder: Path) -> None:
+    """Raises InputError unless the model in `folder` has an embedding for each entry of the tokenizer there."""
+    specials, _ = special_tokens(read_tokenizer(folder))
+    config = model_config(folder)
+    check_padding(str(folder), config, specials.pad)
     if specials.vocab_size > config["vocab_size"]:
         known = config["vocab_size"]
         raise InputError(
-            f"{one.folder / 'config.json'}: vocab_size is {known}, but the tokenizer has {specials.vocab_size} entries"
+            f"{folder / 'config.json'}: vocab_size is {known}, but the tokenizer has {specials.vocab_size} entries"
         )
-    return one
 
 
 def _modules(folder: Path) -> dict[str, Path]:
@@ -149,14 +155,11 @@ def _modules(folder: Path) -> dict[str, Path]:
 
 
 def _check(folder: Path, config: Mapping[str, Any]) -> None:
-    """Raises InputError for a cross-encoder, or if there are no weights."""
+    """Raises InputError for a cross-encoder, or if there are no weights of this config.json."""
     for name in config.get("architectures") or ():
         if str(name).endswith("ForSequenceClassification"):
             raise InputError(f"{folder}: {NO_BI_ENCODERS['CrossEncoder']} ({name})")
-    if not any(folder.glob("model*.safetensors")):
-        old = (folder / "pytorch_model.bin").is_file()
-        how = "; transformers' save_pretrained converts pytorch_model.bin" if old else ""
-        raise InputError(f"{folder}: no model.safetensors{how}")
+    check_weights(folder, config)
 
 
 def _check_case(folder: Path) -> None:

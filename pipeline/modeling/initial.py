@@ -10,6 +10,7 @@ from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.existing_model import read_model
 from pipeline.modeling.model_config import check_padding, model_config, own_name, slower
+from pipeline.modeling.weight_shapes import check_weights
 from pipeline.notices import noticed, one_line
 from pipeline.runtime import hub
 from pipeline.runtime.work import Metrics, Work
@@ -98,7 +99,7 @@ def missing(config: InitialConfig) -> list[str]:
     for field, folder in folders.items():
         if folder is not None and folder.exists():
             try:
-                model_config(folder)
+                check_weights(folder, model_config(folder))
                 if (folder / "modules.json").is_file():
                     read_model(folder)
             except InputError as error:

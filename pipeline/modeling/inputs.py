@@ -39,27 +39,35 @@ class Form:
     before_passage: tuple[int, ...] = ()
     between: tuple[int, ...] = ()
     """Ids between a title and its text."""
+    after: Callable[[np.ndarray], np.ndarray] | None = None
+    """Gives the ids of a text after a prefix or title and a space; None: they are the same."""
 
 
 def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> Form:
     """Returns the form that `encoder` specifies, with the tokenizer in `checkpoint`.
 
-    Raises InputError for a prefix, or a title without separator, if the tokenizer treats the first word of a text
-    differently (byte-level BPE): the ids would not be those of the joined text. Raises it also if a question's prefix
-    leaves no room for the question.
+    A prefix, and a title without separator, are followed by a space. Raises InputError for a prefix whose ids would not
+    be those of the joined text, if the tokenizer treats the first word of a text differently (byte-level BPE), and if a
+    question's prefix leaves no room for the question.
     """
-    from pipeline.tokenization.joining import joins_words
+    from pipeline.tokenization.joining import after_space, joins_prefix
     from pipeline.tokenization.tokenizer import kind, read_tokenizer
 
     prefixes = {"question_prefix": encoder.question_prefix, "passage_prefix": encoder.passage_prefix}
     joined = [name for name, text in prefixes.items() if text]
     joined += ["title_separator"] if encoder.title_separator == "space" and encoder.title_tokens else []
     ids: dict[str, tuple[int, ...]] = dict.fromkeys(prefixes, ())
+    after = None
     if joined:
         folder = side(checkpoint, "query")
         tokenizer = read_tokenizer(folder)
-        if not joins_words(tokenizer):
-            raise InputError(f"encoder.{joined[0]}: does not work with {kind(tokenizer)}, which {folder} has")
+        after = after_space(tokenizer)
+        for name, text in prefixes.items() if after else ():
+            if text and not joins_prefix(tokenizer, text if text[-1].isspace() else f"{text} "):
+                raise InputError(
+                    f"encoder.{name}: {text!r} changes the first token of a text with this {kind(tokenizer)}, which is "
+                    "not supported: end it with one space"
+                )
         ids = {
             name: tuple(tokenizer.encode(text.rstrip(), add_special_tokens=False).ids)
             for name, text in prefixes.items()
@@ -72,6 +80,7 @@ def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> F
         before_question=ids["question_prefix"],
         before_passage=ids["passage_prefix"],
         between=(specials.sep,) if encoder.title_separator == "sep" else (),
+        after=after,
     )
 
 
@@ -85,7 +94,8 @@ def check_room(prefix: str, before: Sequence[int], field: str, limit: int) -> No
 
 def question_row(text: np.ndarray, form: Form) -> np.ndarray:
     """Returns `[CLS] prefix text [SEP]`, at most `question_tokens` ids; truncates the text's end."""
-    return _row(form.before_question, text, form.question_tokens, form.specials)
+    joined = _joined(text, form) if form.before_question else text
+    return _row(form.before_question, joined, form.question_tokens, form.specials)
 
 
 def passage_row(title: np.ndarray, text: np.ndarray, form: Form, limit: int) -> np.ndarray:
@@ -94,9 +104,15 @@ def passage_row(title: np.ndarray, text: np.ndarray, form: Form, limit: int) -> 
     Without a title: `[CLS] prefix text [SEP]`, as in pre-training. A title takes at most half of the room.
     """
     room = limit - 2 - len(form.before_passage) - len(form.between)
-    kept = title[: min(form.title_tokens, max(0, room // 2))]
+    first = _joined(title, form) if form.before_passage else title
+    kept = first[: min(form.title_tokens, max(0, room // 2))]
     before = (*form.before_passage, *kept, *form.between) if len(kept) else form.before_passage
-    return _row(before, text, limit, form.specials)
+    is_joined = not form.between if len(kept) else bool(form.before_passage)
+    return _row(before, _joined(text, form) if is_joined else text, limit, form.specials)
+
+
+def _joined(text: np.ndarray, form: Form) -> np.ndarray:
+    return text if form.after is None else form.after(text)
 
 
 def _row(before: Sequence[int], text: np.ndarray, limit: int, specials: Specials) -> np.ndarray:
@@ -116,7 +132,10 @@ def passage_rows(tokens: Tokens, indices: Iterable[int], form: Form, limit: int)
 
 
 def unread(tokens: Tokens, form: Form, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns how many tokens of each passage's title and text a `passage_row` of `limit` ids leaves out, each [N]."""
+    """Returns how many tokens of each passage's title and text a `passage_row` of `limit` ids leaves out, each [N].
+
+    Ignores that byte-level BPE has other tokens for the first word after a prefix or a title.
+    """
     room = limit - 2 - len(form.before_passage) - len(form.between)
     title_N = tokens.titles.lengths
     kept_N = np.minimum(title_N, min(form.title_tokens, max(0, room // 2)))

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import field_validator
 
-from pipeline.data import text_files
 from pipeline.data.barred import Dropped, by_id, free
 from pipeline.data.collection import ROWS, passage_batches, passage_id_array, train_positives
 from pipeline.data.documents import are_cut, read_documents
-from pipeline.data.heading import NEGATIVES, column_positions
 from pipeline.data.ids import check_id, hash_id
 from pipeline.data.parquet import parquet_file
 from pipeline.data.readers import dpr
 from pipeline.data.runs import LARGEST
 from pipeline.data.stored import read_table
+from pipeline.data.text import text_files
+from pipeline.data.text.heading import NEGATIVES, column_positions
 from pipeline.errors import InputError, reason
 from pipeline.negatives.ranking import QuestionNegatives, Ranking, SamplingConfig, sample_places
 from pipeline.negatives.write import write_negatives

@@ -18,6 +18,7 @@ from pipeline.runtime.work import Metrics, Work
 
 SHORT = {"mined": "mine.depth, mine.number", "given": "negatives_file.number"}
 """{source: the fields to change if questions have few negatives}."""
+OTHERS = "training takes other negatives for them"
 
 
 def write_negatives(
@@ -41,7 +42,8 @@ def write_negatives(
     from pipeline.negatives.page import write_page
 
     counts = Counter(dict.fromkeys(("questions", "questions_short", "questions_empty", "negatives_above_positive"), 0))
-    unlisted, empty, short = dict.fromkeys(positives), list[str](), list[str]()
+    unlisted, short = dict.fromkeys(positives), list[str]()
+    empty, unranked = list[str](), list[str]()  # unranked: empty, and no positive has a score
     drawn: list[tuple[int, str, QuestionNegatives]] = []
     enough = config.number or 0
 
@@ -57,7 +59,8 @@ def write_negatives(
             )
             unlisted.pop(ranking.query_id, None)
             if len(taken.places) < max(1, enough):
-                (short if len(taken.places) else empty).append(ranking.query_id)
+                without = unranked if best is None else empty
+                (short if len(taken.places) else without).append(ranking.query_id)
             if config.page_questions and ranking.query_id in positives:
                 push = heapq.heappush if len(drawn) < config.page_questions else heapq.heappushpop
                 push(drawn, (hash_id(f"{config.seed} {ranking.query_id}"), ranking.query_id, taken))
@@ -79,10 +82,27 @@ def write_negatives(
     shortages = [
         notice(what, len(queries), [*queries], advice)
         for what, queries, advice in (
-            ("questions left without a negative", empty, ""),
+            *_without(config, empty, unranked),
             (f"questions left with fewer negatives than {config.number}", short, SHORT.get(source, "")),
             ("training questions not listed", unlisted, ""),
         )
         if queries
     ]
     return metrics | noticed([*dropped.notices(expected), *shortages])
+
+
+def _without(config: SamplingConfig, empty: list[str], unranked: list[str]) -> list[tuple[str, list[str], str]]:
+    """Returns (what, questions, advice) of questions without a negative. `unranked`: with no positive in the run."""
+    fields = ("margin_absolute", "margin_relative")
+    margins = [f"mine.{name}" for name in fields if getattr(config, name, None) is not None]
+    if not margins:
+        return [("questions left without a negative", [*empty, *unranked], OTHERS)]
+    lower = f"lower {' and '.join(margins)}; {OTHERS}"
+    return [
+        ("questions without a candidate below the margin", empty, f"raise mine.depth, or {lower}"),
+        (
+            "questions without a candidate below the margin, as no positive is in the run",
+            unranked,
+            f"raise search.train_depth and mine.depth; {OTHERS}",
+        ),
+    ]

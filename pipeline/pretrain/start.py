@@ -8,6 +8,7 @@ from pipeline.advice import Changes, check_fits
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
 from pipeline.modeling.model_config import input_limit, is_packed, model_config
+from pipeline.modeling.weight_shapes import check_weights
 from pipeline.pretrain.config import PretrainConfig
 from pipeline.runtime.planned import Planned, first_model
 from pipeline.runtime.work import Metrics, Work
@@ -98,11 +99,9 @@ def unfit(
     if checkpoint is None or not checkpoint.exists():
         return []
     try:
-        check_model(stage, checkpoint, skip_from, longest, objective)
+        check_weights(checkpoint, check_model(stage, checkpoint, skip_from, longest, objective))
     except InputError as error:
         return [f"{stage}.checkpoint: {error}"]
-    if not any(checkpoint.glob("model*.safetensors")):
-        return [f"{stage}.checkpoint: {checkpoint}: no model.safetensors"]
     head = checkpoint / "head.safetensors"
     return [f"{stage}.checkpoint: {head}: missing"] if needs_head and not head.is_file() else []
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline.config import Config
-from pipeline.data import delimited, text_files
+from pipeline.data.text import delimited, text_files
 from pipeline.errors import InputError
 from pipeline.notices import one_line
 

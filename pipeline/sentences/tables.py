@@ -25,7 +25,7 @@ AnyTable = ScoredConfig | LabelledConfig | TripletConfig
 
 def missing(config: AnyTable) -> list[str]:
     """Returns a line for each missing file, with the commands that download STS-b."""
-    from pipeline.data import text_files
+    from pipeline.data.text import text_files
 
     return text_files.missing((getattr(config, split, None) for split in SPLITS), COMMANDS, folders=False)
 

@@ -1,5 +1,6 @@
 """Whether a text has the same ids alone and after another text, and its ids after a space if not."""
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -25,9 +26,15 @@ def joins_words(tokenizer: Tokenizer) -> bool:
 
 
 def joins_prefix(tokenizer: Tokenizer, prefix: str) -> bool:
-    """Whether the ids of `prefix`, without white space at its end, and of a text are those of the two as one string."""
-    before = _ids(tokenizer, prefix.rstrip())
-    return all(before + _ids(tokenizer, text) == _ids(tokenizer, prefix + text) for text in PROBES)
+    """Whether the ids of `prefix`, without white space at its end, and of a text after a space are those of one string,
+    the prefix and the text."""
+    before, after = _ids(tokenizer, prefix.rstrip()), after_space(tokenizer) or np.array
+    return all([*before, *after(np.array(_ids(tokenizer, text)))] == _ids(tokenizer, prefix + text) for text in PROBES)
+
+
+def after_space(tokenizer: Tokenizer) -> Callable[[np.ndarray], np.ndarray] | None:
+    """Returns a function that gives the ids of a text after another text and a space; None: they are the same."""
+    return None if joins_words(tokenizer) else AfterSpace(tokenizer)
 
 
 class AfterSpace:

@@ -13,8 +13,8 @@ from tokenizers import Encoding, Tokenizer
 
 from pipeline.config import Config
 from pipeline.data.collection import passage_batches, passage_count, read_queries
-from pipeline.data.sentences import sentences
-from pipeline.data.words import blank
+from pipeline.data.text.sentences import sentences
+from pipeline.data.text.words import blank
 from pipeline.notices import cut_metrics
 from pipeline.runtime.work import Metrics, Work
 from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens

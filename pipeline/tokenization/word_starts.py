@@ -8,7 +8,7 @@ import numpy as np
 import regex
 from tokenizers import Encoding, Tokenizer
 
-from pipeline.data.words import IDEOGRAPHS
+from pipeline.data.text.words import IDEOGRAPHS
 from pipeline.tokenization.tokenizer import Kind, kind
 
 UNSPACED = regex.compile(rf"[{IDEOGRAPHS}\p{{Script=Katakana}}ー\p{{Line_Break=SA}}]")
@@ -35,9 +35,9 @@ def word_start_table(tokenizer: Tokenizer) -> np.ndarray:
 def unspaced_tokens(text: str, encoding: Encoding) -> Iterator[int]:
     """Yields the index of each token after the first one that starts a word in a script without spaces, ascending.
 
-    There each character with its marks is a word (pipeline/data/words.py), as far as tokens allow; otherwise a whole
-    sentence would be masked at once. What follows such a character starts a word too. None inside a character, of
-    which byte-level BPE may have several tokens.
+    There each character with its marks is a word (pipeline/data/text/words.py), as far as tokens allow; otherwise a
+    whole sentence would be masked at once. What follows such a character starts a word too. None inside a character,
+    of which byte-level BPE may have several tokens.
     """
     if text.isascii() or not UNSPACED.search(text):
         return

@@ -87,7 +87,7 @@ def make_run(folder: Path, kind: Kind) -> dict[str, Path]:
     nodes["stage1"] = _checkpoint(folder / "stage1", own, kind)
     shape = encoder_of(kind)
     with _in_this_process():
-        encode(ENCODE, shape, nodes["tokens"], nodes["stage1"], work("encode-stage1"))
+        encode(ENCODE, shape, nodes["ingest"], nodes["tokens"], nodes["stage1"], work("encode-stage1"))
         index(RECIPE.index, collection, nodes["encode-stage1"], work("index-stage1"))
         inputs = (collection, nodes["tokens"], nodes["stage1"], nodes["index-stage1"])
         search(SEARCH, shape, *inputs, work("search-stage1"))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from sentences import SPLITS, scored
 
+from artifacts.records import Ref
 from artifacts.store import Store
 from flows.ablations import file as ablation_file
 from flows.ablations.shared_nodes import merge_cells
@@ -64,6 +65,15 @@ def test_the_content_of_a_file_enters_the_key_and_its_folder_does_not(tmp_path: 
         config = resolve("tiny", [f"tokenizer.path={tmp_path / name / 'vocab.txt'}"]).tokenizer
         assert sources_of("tokenizer", config) == {"path": tmp_path / name / "vocab.txt"}
         keys.append(key_of(store, "tokenizer", config, {}).hex)
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_an_input_that_only_messages_read_enters_no_key(store: Store) -> None:
+    node = next(node for node in nodes(resolve("tiny")) if node.stage == "encode")
+    refs = {name: Ref(name, name, name, name, Path(name), {}) for name in node.inputs}
+    other = {**refs, "collection": Ref("ingest", "k", "d", "other", Path("other"), {})}
+    retokenised = {**refs, "tokens": Ref("tokens", "k", "d", "other", Path("other"), {})}
+    keys = [key_of(store, "encode", node.config, one, node.shared).hex for one in (refs, other, retokenised)]
     assert keys[0] == keys[1] != keys[2]
 
 

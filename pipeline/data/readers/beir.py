@@ -7,14 +7,14 @@ from pathlib import Path
 from shlex import quote
 from typing import Literal
 
-from pipeline.data import text_files
 from pipeline.data.collection import SPLITS, Judgement, Passage, Query, Source
-from pipeline.data.heading import QRELS, without_heading
 from pipeline.data.metadata import Names
 from pipeline.data.qrels import grade, require_rows
 from pipeline.data.readers.cut_config import CutConfig
 from pipeline.data.readers.cut_documents import cut_documents
 from pipeline.data.readers.unread import unread
+from pipeline.data.text import text_files
+from pipeline.data.text.heading import QRELS, without_heading
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep, one_line
 from pipeline.paths import absolute_path

@@ -4,8 +4,8 @@ from collections.abc import Collection
 from itertools import pairwise
 from unicodedata import category
 
-from pipeline.data.sentences import sentences
-from pipeline.data.words import pieces
+from pipeline.data.text.sentences import sentences
+from pipeline.data.text.words import pieces
 
 # Maximum distance of a cut from its even place to a break of this kind, as a share of the passage's length. A cut is
 # at no sign that belongs to the text before it, if it can be elsewhere.

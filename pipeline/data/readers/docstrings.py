@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from pipeline.data.words import count
+from pipeline.data.text.words import count
 
 QUESTION_WORDS = 4  # at least
 QUESTION_CHARACTERS = 200  # at most

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.data import text_files
 from pipeline.data.collection import SPLITS, Judgement, Negative, Passage, Query, Source
-from pipeline.data.delimited import tab_columns
-from pipeline.data.heading import ANSWERS, DPR, without_heading
 from pipeline.data.readers.cut_config import CutConfig
 from pipeline.data.readers.cut_documents import cut_documents
-from pipeline.data.words import blank
+from pipeline.data.text import text_files
+from pipeline.data.text.delimited import tab_columns
+from pipeline.data.text.heading import ANSWERS, DPR, without_heading
+from pipeline.data.text.words import blank
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
 from pipeline.runtime.work import Progress

@@ -8,10 +8,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pipeline.data import text_files
 from pipeline.data.ingest_notices import OTHER_ENDINGS
 from pipeline.data.readers.sections import Document, document, plain
 from pipeline.data.readers.text_config import _ending
+from pipeline.data.text import text_files
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from pydantic import Field, model_validator
 
 from pipeline.config import Config
-from pipeline.data import text_files
 from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.metadata import EXACT, Names, UntypedCell, demand
 from pipeline.data.qrels import grade, require_rows
@@ -19,6 +18,7 @@ from pipeline.data.readers.cut_config import CutConfig
 from pipeline.data.readers.cut_documents import cut_documents
 from pipeline.data.readers.tables import KINDS, by_splits, separator_hint, table_rows
 from pipeline.data.readers.unread import unread
+from pipeline.data.text import text_files
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep, one_line
 from pipeline.runtime import hub

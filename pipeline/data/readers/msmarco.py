@@ -7,14 +7,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipeline.data import text_files
 from pipeline.data.collection import Judgement, Negative, Passage, Query, Source
-from pipeline.data.heading import DOCUMENTS, PASSAGES, QUESTIONS, TITLES, TRIPLES, without_heading
 from pipeline.data.ids import first_distinct
 from pipeline.data.metadata import distinct
 from pipeline.data.qrels import grade, require_rows
 from pipeline.data.readers.cut_config import CutConfig
 from pipeline.data.readers.cut_documents import cut_documents
+from pipeline.data.text import text_files
+from pipeline.data.text.heading import DOCUMENTS, PASSAGES, QUESTIONS, TITLES, TRIPLES, without_heading
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep, one_line
 from pipeline.runtime.work import Progress

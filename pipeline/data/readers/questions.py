@@ -8,8 +8,8 @@ from pipeline.data.ids import hash_id
 from pipeline.data.readers.cut import cut_text
 from pipeline.data.readers.sections import Document, lower_words
 from pipeline.data.readers.text_config import Kind
-from pipeline.data.sentences import ends_sentence, sentences
-from pipeline.data.words import count, spans
+from pipeline.data.text.sentences import ends_sentence, sentences
+from pipeline.data.text.words import count, spans
 
 if TYPE_CHECKING:
     from pipeline.data.readers.text_config import TextConfig

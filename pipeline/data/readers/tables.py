@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.data.delimited import has_semicolons, records, tab_separated, unquoted
 from pipeline.data.metadata import UntypedCell
-from pipeline.data.text_files import ENDINGS, Location, json_rows, plain_name
+from pipeline.data.text.delimited import has_semicolons, records, tab_separated, unquoted
+from pipeline.data.text.text_files import ENDINGS, Location, json_rows, plain_name
 from pipeline.errors import InputError
 from pipeline.notices import one_line
 

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from pipeline.data import text_files
 from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.documents import passage_id
 from pipeline.data.ids import hash_id
@@ -16,6 +15,7 @@ from pipeline.data.readers.folder import documents_of, listing
 from pipeline.data.readers.questions import GeneratedQuestions, asking, generate_questions, split_of
 from pipeline.data.readers.sections import Document, comparable_words
 from pipeline.data.readers.text_config import Kind, TextConfig
+from pipeline.data.text import text_files
 from pipeline.errors import InputError
 from pipeline.formatting import counted
 from pipeline.notices import Examples, keep

@@ -7,9 +7,9 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.config import Seed
-from pipeline.data import text_files
 from pipeline.data.metadata import Names
 from pipeline.data.readers.cut_config import CutConfig
+from pipeline.data.text import text_files
 
 Kind = Literal["titles", "headings", "first_sentences", "crops"]
 

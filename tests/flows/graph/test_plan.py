@@ -1,10 +1,13 @@
 """The steps of a plan, with stages that write one line each."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 import updates
+from ready import plain
+from transformers import AutoModelForMaskedLM
 
 from artifacts.store import Request, Store
 from flows.dag import nodes
@@ -171,11 +174,37 @@ def test_a_finished_checkpoint_that_does_not_fit_is_reported_before_a_run(
 
 
 def test_an_objective_that_the_initial_model_cannot_have_is_reported_before_a_run(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").touch()
-    updates.configuration("deberta-v2", updates.SMALL, 0.0).save_pretrained(tmp_path)
+    config = updates.configuration("deberta-v2", updates.SMALL, 0.0)
+    AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path)
     dag = nodes(resolve("tiny", [f"initial.checkpoint={tmp_path}"]))
     with pytest.raises(InputError, match=r"^condenser\.objective: condenser needs packed layers"):
         preflight.check(store, dag, dag)
+
+
+@pytest.mark.parametrize(
+    ("setting", "until"),
+    [
+        ("cross_encoder.checkpoint", "tokens-cross-encoder"),
+        ("rounds.miner", "tokens-miner"),
+        ("cross_encoder_initial.checkpoint", "tokens-cross-initial"),
+    ],
+)
+def test_a_partial_run_accepts_no_model_that_the_whole_run_refuses(
+    store: Store, tmp_path: Path, setting: str, until: str
+) -> None:
+    folder = plain(tmp_path / "model")
+    path = folder / "config.json"
+    own = json.loads(path.read_text())
+    labels = {"id2label": {"0": "LABEL_0"}, "architectures": ["BertForSequenceClassification"]}
+    path.write_text(json.dumps({**own, **(labels if setting == "cross_encoder.checkpoint" else {}), "vocab_size": 7}))
+    settings = [f"{setting}={folder}", "rerank={depth: 9, splits: [dev]}"]
+    dag = nodes(resolve("tiny", settings))
+    for wanted in (dag, up_to(dag, until)):
+        with pytest.raises(
+            InputError, match=rf"^{setting}: .*config\.json: vocab_size is 7, but the weights have \d+ "
+        ):
+            preflight.check(store, dag, wanted)
+    preflight.check(store, dag, up_to(dag, "tokens"))
 
 
 def test_the_model_of_an_existing_artifact_is_not_downloaded(store: Store, source: Path, monkeypatch) -> None:

@@ -27,7 +27,7 @@ from flows.recipes.recipe import resolve, with_settings
 from flows.runs.zero_shot_collection import find_collection
 from flows.runs.zero_shot_model import find_model
 from flows.sentences import recipe as sentences
-from pipeline.data import text_files
+from pipeline.data.text import text_files
 from pipeline.errors import InputError
 from pipeline.evaluate.run_files import evaluate_files
 from pipeline.paths import expand_home

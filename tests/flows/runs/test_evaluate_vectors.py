@@ -1,5 +1,6 @@
 """Existing models give the same vectors as sentence-transformers."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -85,12 +86,19 @@ def test_a_plain_folder_pooled_by_its_mean_equals_sentence_transformers(store, t
     np.testing.assert_allclose(ours[0], theirs(folder, "query", QUESTIONS[:2]), atol=2e-5)
 
 
-def test_a_roberta_reads_questions_as_its_folder_does(store: Store, tmp_path: Path, collection: Path) -> None:
-    folder = make_roberta(tmp_path, [" ".join(WORDS)] * 5)
-    recipe, _ = zero_shot_recipe(store, str(folder), str(collection), ["encode.passage_tokens=100"])
-    assert recipe.encoder.title_separator == "sep"  # after a title its words have other tokens than at a start
+@pytest.mark.parametrize("prompts", [{}, PROMPTS])
+def test_a_roberta_reads_texts_as_its_folder_does(store, tmp_path, collection: Path, prompts: dict[str, str]) -> None:
+    """After a prompt or a title, byte-level BPE has other tokens for a word than at a text's start."""
+    folder = make_roberta(tmp_path, [" ".join([*WORDS, *(word.title() for word in WORDS)])] * 5)
+    settings = folder / "config_sentence_transformers.json"
+    write_json(settings, {**json.loads(settings.read_text()), "prompts": prompts})
+    recipe, _ = zero_shot_recipe(store, str(folder), str(collection), ["encode.passage_tokens=128"])
+    assert recipe.encoder.passage_prefix == prompts.get("passage", "")
     ours = vectors(recipe, tmp_path / "out", QUESTIONS[:2], PASSAGES)
+    joined = [f"{title} {text}" if title else text for title, text in PASSAGES]
+    prompted = {"prompt_name": "passage"} if prompts else {}
     np.testing.assert_allclose(ours[0], theirs(folder, "query", QUESTIONS[:2]), atol=2e-5)
+    np.testing.assert_allclose(ours[1], theirs(folder, "document", joined, **prompted), atol=2e-5)
 
 
 @pytest.mark.slow
@@ -101,7 +109,7 @@ def test_minilm_gives_the_same_vectors_on_scifact_passages(store: Store, tmp_pat
     folder = Path(__file__).parents[4] / "shared" / "data" / "scifact"
     if not folder.is_dir():
         pytest.skip("../shared/data is not here")
-    from pipeline.data import text_files
+    from pipeline.data.text import text_files
 
     corpus = text_files.find(folder, "corpus.jsonl")
     queries = text_files.find(folder, "queries.jsonl")

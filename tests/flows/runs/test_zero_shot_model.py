@@ -81,13 +81,14 @@ def test_a_model_of_the_store_uses_the_settings_of_its_run(store: Store, tmp_pat
         with pytest.raises(InputError) as error:
             find_model(store, name)
         assert str(error.value) == line
-    (new["stage2"].path / "model.safetensors").write_bytes(b"changed")
     model = next(
         node for node in nodes(zero_shot_recipe(store, "new:stage2", str(collection))[0]) if node.name == "model"
     )
-    with pytest.raises(
-        StoreError, match=r"checkpoint \(objects/\w+\): model\.safetensors has 7 bytes, not .*; `cocondenser"
-    ):
+    (new["stage2"].path / "model.safetensors").write_bytes(b"changed")
+    damaged = r"checkpoint \(objects/\w+\): model\.safetensors has 7 bytes, not .*; `cocondenser"
+    with pytest.raises(StoreError, match=damaged):
+        zero_shot_recipe(store, "new:stage2", str(collection))
+    with pytest.raises(StoreError, match=damaged):  # also once the run is prepared
         key_of(store, model.stage, model.config, {}, model.shared)
     shutil.rmtree(new["stage2"].path)
     assert zero_shot_recipe(store, "stage2", str(collection))[0].model == old["stage2"].path

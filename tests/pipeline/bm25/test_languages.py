@@ -168,9 +168,11 @@ def collection_of(folder: Path, texts: list[str], question: str) -> Path:
 )
 def test_auto_finds_the_language_and_searches_and_highlights_by_it(tmp_path, texts, question, language, highlighted):
     collection, out = collection_of(tmp_path / "collection", texts, question), tmp_path / "out"
-    metrics = build(collection, out, CONFIG.model_copy(update={"language": AUTO}))
+    metrics = build(collection, out, CONFIG.model_copy(update={"language": AUTO, "stemmer": "krovetz"}))
     assert metrics["language"] == read_settings(out)["language"] == language
-    assert read_notices(metrics)[0].startswith(f"language found by auto: {language} (")
+    found, stemmer = read_notices(metrics)
+    assert found.startswith(f"language found by auto: {language} (")
+    assert stemmer == "bm25.stemmer: krovetz is for English: unused"
     assert [row["passage_id"] for row in rows(out)] == ["p0"]
     assert ("und" if language == "de" else "the") in read_stop_words(out)
     with Searcher(out) as searcher:

@@ -175,6 +175,20 @@ def test_a_folder_that_is_not_a_cross_encoder_is_reported_before_a_run(world, pa
     assert "config.json: missing" in line
 
 
+def test_a_cross_encoder_that_contradicts_its_files_is_reported_before_a_run(pair_start, tmp_path):
+    config = CONFIG.model_copy(update={"checkpoint": make_cross_encoder(pair_start, tmp_path / "ready")})
+    path = config.checkpoint / "config.json"
+    own = json.loads(path.read_text())
+    path.write_text(json.dumps({**own, "max_position_embeddings": 32}))
+    assert missing(config) == [
+        f"cross_encoder.checkpoint: {path}: max_position_embeddings is 32, but the weights have 64 positions"
+    ]
+    path.write_text(json.dumps(own))
+    wordpiece(config.checkpoint, 301)
+    (line,) = missing(config)
+    assert line.endswith("config.json: vocab_size is 305, but the tokenizer has 306 entries")
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

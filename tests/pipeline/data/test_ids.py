@@ -10,7 +10,7 @@ from pipeline.bm25 import other_systems
 from pipeline.data import run_files
 from pipeline.data.ids import LONGEST, check_id
 from pipeline.data.qrels import read_qrels
-from pipeline.data.text_files import integer
+from pipeline.data.text.text_files import integer
 from pipeline.errors import InputError
 from pipeline.negatives import from_file
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline.cross_encoder.lengths import Lengths, count_cut
-from pipeline.data.text_files import check_file
+from pipeline.data.text.text_files import check_file
 from pipeline.errors import InputError
 from pipeline.modeling.inputs import Form, cut_notice, to_change, unread, unread_metrics, unread_of_questions
 from pipeline.notices import EXAMPLES, LONGEST, keep, notice, noticed, of_counts, read_notices

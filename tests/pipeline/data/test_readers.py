@@ -7,10 +7,10 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from writing import put
 
-from pipeline.data import text_files
 from pipeline.data.ingest import IngestConfig, missing, sources
 from pipeline.data.readers.cut import MOST, cut_text
-from pipeline.data.words import pieces
+from pipeline.data.text import text_files
+from pipeline.data.text.words import pieces
 from pipeline.errors import InputError
 
 CONFIG = TypeAdapter(IngestConfig)

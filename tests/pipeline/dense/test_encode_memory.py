@@ -20,7 +20,8 @@ from pipeline.runtime.work import Work, silent
 
 tokens, checkpoint, out, shard = sys.argv[1:]
 work = Work(Path(out), Path(out), make_machine(token_budget=1024), silent)
-encode(EncodeConfig(passage_tokens=16, shard_passages=int(shard)), ENCODER, Path(tokens), Path(checkpoint), work)
+settings = EncodeConfig(passage_tokens=16, shard_passages=int(shard))
+encode(settings, ENCODER, Path("not read"), Path(tokens), Path(checkpoint), work)
 print([resource.getrusage(who).ru_maxrss >> 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)])
 """
 SUPPORT = Path(__file__).parents[2] / "support"

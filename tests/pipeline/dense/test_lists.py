@@ -28,7 +28,7 @@ DIMENSION = 16
 def indexed(world, work, inline) -> Path:
     embeddings, indexed = work("embeddings"), work("index")
     config = EncodeConfig(passage_tokens=40, shard_passages=32)
-    encode(config, ENCODER, world.tokens, world.checkpoint, embeddings)
+    encode(config, ENCODER, world.collection, world.tokens, world.checkpoint, embeddings)
     index(FLAT, world.collection, embeddings.out, indexed)
     return indexed.out
 

@@ -31,7 +31,7 @@ SEARCH = SearchConfig(
 def built(world, work, inline):
     """(embeddings, index) folders."""
     embeddings, indexed = work("embeddings", workers=2), work("index")
-    encode(ENCODE, ENCODER, world.tokens, world.checkpoint, embeddings)
+    encode(ENCODE, ENCODER, world.collection, world.tokens, world.checkpoint, embeddings)
     index(FLAT, world.collection, embeddings.out, indexed)
     return embeddings.out, indexed.out
 
@@ -165,7 +165,7 @@ def test_pyserini_reads_the_index_and_finds_the_same(world, built, faiss_searche
 def test_child_process_writes_the_same_run(world, work, request):
     """All stages in real child processes, compared with the same stages in this process."""
     embeddings, indexed, child, here = (work(name) for name in ("embeddings", "index", "child", "here"))
-    encode(ENCODE, ENCODER, world.tokens, world.checkpoint, embeddings)
+    encode(ENCODE, ENCODER, world.collection, world.tokens, world.checkpoint, embeddings)
     index(FLAT, world.collection, embeddings.out, indexed)
     inputs = (world.collection, world.tokens, world.checkpoint, indexed.out)
     search(SEARCH, ENCODER, *inputs, child)

@@ -12,7 +12,7 @@ from writing import put
 
 from pipeline.data.qrels import read_qrels
 from pipeline.data.run_files import run_file_rows
-from pipeline.data.text_files import columns, json_list
+from pipeline.data.text.text_files import columns, json_list
 from pipeline.errors import InputError
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.run_files import Counts, Evaluated, evaluate_files

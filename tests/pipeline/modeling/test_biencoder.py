@@ -5,17 +5,19 @@ import sys
 import numpy as np
 import pytest
 import torch
+from crossed import make_roberta
 from encoders import ENCODER, FORM, SPECIALS
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from pipeline.errors import InputError
 from pipeline.modeling.biencoder import Encoder, as_projection, check_fits, encode_rows, load_encoders, vectors
 from pipeline.modeling.inputs import Form, pack, passage_row, passage_rows, question_row, read_form
 from pipeline.modeling.sentence_transformers_files import Dense, Vector, read_vector
 from pipeline.tokenization.token_files import Specials, Tokens
+from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
+from pipeline.tokenization.tokens import encode
 
 
 def test_question_is_cut_at_its_limit():
@@ -57,18 +59,30 @@ def test_the_form_of_texts_is_read_from_the_configuration(world):
     assert read_form(ENCODER, world.checkpoint, SPECIALS) == FORM
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [({"question_prefix": "query: "}, "question_prefix"), ({"title_separator": "space"}, "title_separator")],
-)
-def test_byte_level_bpe_takes_no_prefix(tmp_path, fields, field):
+TEXTS = ("words", "A list, of é", " two  spaces", "(sign)", "x" * 9, "日本語 text", "mid-word")
+
+
+@pytest.mark.parametrize("prefix", ["query: ", "query:", ""])
+@pytest.mark.parametrize("title", ["", "The title", "(a sign"])
+def test_the_rows_of_byte_level_bpe_are_those_of_the_joined_text(tmp_path, prefix, title):
     """Its words are encoded differently inside a text."""
-    letters = {name: i for i, name in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "q"])}
-    raw = Tokenizer(models.BPE(letters, [], unk_token="<unk>"))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel()
-    PreTrainedTokenizerFast(tokenizer_object=raw).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match=f"encoder.{field}: .* byte-level bpe"):
-        read_form(ENCODER.model_copy(update=fields), tmp_path, SPECIALS)
+    tokenizer = read_tokenizer(make_roberta(tmp_path, ["query: the words of a title, and a list of them", *TEXTS]))
+    specials, _ = special_tokens(tokenizer)
+    fields = {"question_prefix": prefix, "passage_prefix": prefix, "title_separator": "space", "title_tokens": 99}
+    form = read_form(ENCODER.model_copy(update={**fields, "question_tokens": 99}), tmp_path / "start", specials)
+    before = f"{prefix.strip()} " if prefix else ""
+    title_ids, *ids = (np.array(one, np.int64) for one in encode(tokenizer, [title, *TEXTS]))
+    for text, row in zip(TEXTS, ids, strict=True):
+        assert question_row(row, form).tolist() == tokenizer.encode(before + text).ids
+        joined = f"{before}{title} {text}" if title else before + text
+        assert passage_row(title_ids, row, form, 300).tolist() == tokenizer.encode(joined).ids
+
+
+def test_a_prefix_that_byte_level_bpe_reads_into_the_text_is_refused(tmp_path):
+    folder = make_roberta(tmp_path, [*TEXTS])
+    config = ENCODER.model_copy(update={"question_prefix": "query:  "})
+    with pytest.raises(InputError, match=r"encoder\.question_prefix: 'query:  ' changes .* end it with one space"):
+        read_form(config, folder, SPECIALS)
 
 
 def test_a_prefix_leaves_room_for_the_question(world):

@@ -1,6 +1,7 @@
 """The model before pre-training: from scratch it is a function of its seed, otherwise it is the configured model."""
 
 import json
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -227,6 +228,9 @@ def test_a_cached_model_that_cannot_be_built_is_refused_before_any_work(inputs, 
     (line,) = missing(config)
     assert line.startswith("initial.pretrained: ")
     assert "config.json: hidden_act 'softplus' is not supported" in line
+    (snapshot / "config.json").write_text(json.dumps({**own, "num_hidden_layers": 5}))
+    (line,) = missing(config)
+    assert re.search(r"config\.json: num_hidden_layers is 5, but the weights have \d layers$", line)
 
 
 def test_known_activations_are_those_of_transformers():

@@ -140,7 +140,8 @@ def test_the_rule_is_applied_once(small, work, monkeypatch, depth):
             {"margin_absolute": 1.0, "depth": 3},
             [
                 "negatives dropped, which score too close to the positive: 2 (first: of q1)",
-                "questions left without a negative: 1 (first: q1)",
+                "questions without a candidate below the margin: 1 (first: q1); raise mine.depth, or lower "
+                "mine.margin_absolute; training takes other negatives for them",
                 "questions left with fewer negatives than 3: 1 (first: q0); mine.depth, mine.number",
             ],
         ),
@@ -218,6 +219,18 @@ def test_no_negative_at_all_is_refused(small, work):
     config = CONFIG.model_copy(update={"margin_absolute": 100.0})
     with pytest.raises(InputError, match="left; dropped: duplicate 1, judged 2, margin 9, question 0"):
         mine(config, *small, work())
+
+
+def test_a_positive_outside_the_run_leaves_no_negative_below_a_margin_and_the_notice_says_so(small, work, tmp_path):
+    collection, _ = small
+    with writer(tmp_path) as write:
+        write("train", ["q0"] * 3 + ["q1"] * 3, ["p3", "p4", "p6", "p1", "p3", "p4"], np.tile([9.0, 5.0, 1.0], 2))
+    metrics = mine(CONFIG.model_copy(update={"margin_relative": 0.1}), collection, tmp_path, work())
+    assert metrics["questions_empty"] == 1
+    assert (
+        "questions without a candidate below the margin, as no positive is in the run: 1 (first: q0); "
+        "raise search.train_depth and mine.depth; training takes other negatives for them"
+    ) in read_notices(metrics)
 
 
 def test_questions_that_the_run_lacks_are_counted(small, work, tmp_path):

@@ -185,5 +185,11 @@ def test_a_finished_checkpoint_is_checked_before_a_run(inputs, tmp_path):
     (tmp_path / "finished" / "head.safetensors").unlink()
     assert missing(config) == [f"condenser.checkpoint: {tmp_path / 'finished' / 'head.safetensors'}: missing"]
     assert missing(config.model_copy(update={"head_layers": 0, "objective": "mlm"})) == []
+    path = tmp_path / "finished" / "config.json"
+    own = path.read_text()
+    path.write_text(json.dumps({**json.loads(own), "vocab_size": 7}))
+    (line,) = missing(config)
+    assert line.startswith(f"condenser.checkpoint: {path}: vocab_size is 7, but the weights have ")
+    path.write_text(own)
     (tmp_path / "finished" / "model.safetensors").unlink()
     assert missing(config) == [f"condenser.checkpoint: {tmp_path / 'finished'}: no model.safetensors"]

@@ -7,7 +7,7 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 
-from pipeline.data.text_files import OTHER_ENDS, Location, table_lines
+from pipeline.data.text.text_files import OTHER_ENDS, Location, table_lines
 from pipeline.errors import InputError
 
 FIELD_LIMIT = 1 << 27

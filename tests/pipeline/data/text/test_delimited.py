@@ -6,7 +6,7 @@ import io
 import pytest
 from writing import put
 
-from pipeline.data.delimited import UnclosedQuote, has_semicolons, records, tab_separated, unquoted
+from pipeline.data.text.delimited import UnclosedQuote, has_semicolons, records, tab_separated, unquoted
 from pipeline.errors import InputError
 
 TEXTS = [

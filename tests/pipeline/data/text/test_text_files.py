@@ -9,11 +9,11 @@ from pydantic import TypeAdapter
 from writing import put
 
 from pipeline.bm25 import bm25
-from pipeline.data import text_files
-from pipeline.data.delimited import tab_separated
 from pipeline.data.ingest import IngestConfig, missing
 from pipeline.data.qrels import read_qrels
 from pipeline.data.run_files import run_file_rows
+from pipeline.data.text import text_files
+from pipeline.data.text.delimited import tab_separated
 from pipeline.errors import InputError
 from pipeline.evaluate import fuse_files, systems
 from pipeline.evaluate.run_files import evaluate_files

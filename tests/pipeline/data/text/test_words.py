@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from pipeline.data.readers.cut import MOST, cut_text
-from pipeline.data.sentences import ends_sentence, sentences
-from pipeline.data.words import PIECE, PLAIN, PLAIN_PIECE, PLAIN_WORD, WORD, blank, count, pieces, run_share, spans
+from pipeline.data.text.sentences import ends_sentence, sentences
+from pipeline.data.text.words import PIECE, PLAIN, PLAIN_PIECE, PLAIN_WORD, WORD, blank, count, pieces, run_share, spans
 
 
 def parts(text: str) -> list[str]:

@@ -6,9 +6,9 @@ import pytest
 from writing import put
 
 from pipeline.bm25 import other_systems
-from pipeline.data.heading import DPR, QRELS, QUESTIONS, column_positions
 from pipeline.data.qrels import read_qrels
 from pipeline.data.readers import beir, dpr, msmarco
+from pipeline.data.text.heading import DPR, QRELS, QUESTIONS, column_positions
 from pipeline.errors import InputError
 from pipeline.negatives import from_file
 
