@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from flows.cli.options import Json, RecipeName, Settings, StoreFolder, Until, columns, out, print_json, print_table
+from flows.cli.options import (
+    FromModel,
+    Json,
+    OnCollection,
+    RecipeName,
+    Settings,
+    StoreFolder,
+    Until,
+    chosen_settings,
+    columns,
+    out,
+    print_json,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from flows.graph.plan import Step
@@ -20,6 +33,8 @@ REASONS = 6
 
 def plan(
     recipe: RecipeName,
+    model: FromModel = None,
+    collection: OnCollection = None,
     set: Settings = None,
     until: Until = None,
     store: StoreFolder = None,
@@ -34,7 +49,7 @@ def plan(
     from flows.recipes.recipe import resolve
 
     artifact_store = Store(store_folder(store))
-    resolved = resolve(recipe, set or [])
+    resolved = resolve(recipe, chosen_settings(store, recipe, set, model, collection))
     selected = select(nodes(resolved), until, None)
     steps = [
         # The same message as a run that refuses the recipe.

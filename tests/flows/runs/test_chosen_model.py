@@ -17,7 +17,7 @@ from artifacts.store import Store
 from flows.dag import nodes
 from flows.recipes.recipe import resolve
 from flows.runs.zero_shot import zero_shot_recipe
-from flows.runs.zero_shot_model import find_model
+from flows.runs.chosen_model import find_model
 from pipeline.errors import InputError
 from tasks.keys import key_of
 
