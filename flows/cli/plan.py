@@ -40,9 +40,14 @@ def plan(
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a run would do and why, with an estimate of time and disk space from earlier builds."""
+    """Show what a run would do and why, with an estimate of time and disk space.
+
+    It comes from earlier builds. Stages with a model that were never built are estimated to one digit (~20 min), from
+    the size of the texts and the speed of this machine, which is measured once in a few seconds.
+    """
     from artifacts.store import Store
     from flows.dag import nodes
+    from flows.graph.estimate import with_estimates
     from flows.graph.plan import plan as make_plan
     from flows.graph.preflight import missing
     from flows.graph.selection import select, store_folder
@@ -56,6 +61,7 @@ def plan(
         step if step.action == "reuse" else replace(step, why=missing(node) or step.why)
         for node, step in zip(selected, make_plan(artifact_store, selected, resolved.name), strict=True)
     ]
+    steps = with_estimates(steps, selected, resolved.machine)
     if as_json:
         print_json([{**asdict(step), "ref": step.ref.digest if step.ref else None} for step in steps])
         return
@@ -65,7 +71,7 @@ def plan(
 
 def steps_table(steps: "Sequence[Step]") -> Table:
     """One row per stage."""
-    from tasks.terminal import duration, size
+    from tasks.terminal import duration, rough_duration, size
 
     table = columns()
     for heading in ("stage", ""):
@@ -76,7 +82,8 @@ def steps_table(steps: "Sequence[Step]") -> Table:
     for step in steps:
         more = len(step.why) - REASONS
         why = "\n".join(step.why[:REASONS]) + (f"\nand {more} more" if more > 0 else "")
-        seconds = "?" if step.seconds is None else duration(step.seconds)
+        known = rough_duration if step.estimated else duration
+        seconds = "?" if step.seconds is None else known(step.seconds)
         disk = "?" if step.bytes is None else size(step.bytes)
         estimate = ("", "") if step.action == "reuse" else (seconds, disk)
         table.add_row(escape(step.node), ACTION_LABELS[step.action], escape(why), *estimate)
@@ -86,7 +93,7 @@ def steps_table(steps: "Sequence[Step]") -> Table:
 def steps_summary(steps: "Sequence[Step]") -> str:
     """How many stages are reused, and the estimate for the others."""
     from pipeline.formatting import counted
-    from tasks.terminal import duration, size
+    from tasks.terminal import duration, rough_duration, size
 
     to_build = [step for step in steps if step.action != "reuse"]
     reused = f"{len(steps) - len(to_build)} of {len(steps)} stages are reused"
@@ -97,4 +104,6 @@ def steps_summary(steps: "Sequence[Step]") -> str:
         return f"{reused}. No estimate of time and disk: this recipe was never built in this store."
     seconds, disk = (sum(values) for values in zip(*((s.seconds or 0, s.bytes or 0) for s in to_build), strict=True))
     without = f" (without {counted(unknown, 'stages')} never built in this store)" if unknown else ""
+    if any(step.estimated for step in to_build):
+        return f"{reused}, about {rough_duration(seconds)}{without}, by the size of the texts and this machine's speed."
     return f"{reused}, at most about {duration(seconds)} and {size(disk)}{without}."
