@@ -158,10 +158,9 @@ def duration(seconds: float) -> str:
 
 def rough_duration(seconds: float) -> str:
     """One digit: ~20 min."""
-    for unit, length, most in (("s", 1, 95), ("min", 60, 95), ("h", 3600, 36), ("days", 86_400, float("inf"))):
-        count = float(f"{seconds / length:.0e}")
-        if count < most:
-            break
+    units = (("s", 1, 95), ("min", 60, 95), ("h", 3600, 36), ("days", 86_400, float("inf")))
+    counts = ((float(f"{seconds / length:.0e}"), unit, most) for unit, length, most in units)
+    count, unit = next((count, unit) for count, unit, most in counts if count < most)
     return f"~{max(count, 1.0):,.0f} {unit}"
 
 

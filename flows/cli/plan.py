@@ -105,5 +105,6 @@ def steps_summary(steps: "Sequence[Step]") -> str:
     seconds, disk = (sum(values) for values in zip(*((s.seconds or 0, s.bytes or 0) for s in to_build), strict=True))
     without = f" (without {counted(unknown, 'stages')} never built in this store)" if unknown else ""
     if any(step.estimated for step in to_build):
-        return f"{reused}, about {rough_duration(seconds)}{without}, by the size of the texts and this machine's speed."
+        source = "by the size of the texts and this machine's speed when it does nothing else"
+        return f"{reused}, {rough_duration(seconds)}{without}, {source}."
     return f"{reused}, at most about {duration(seconds)} and {size(disk)}{without}."

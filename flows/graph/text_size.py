@@ -51,15 +51,13 @@ class TextSize:
         return self.tokens / self.documents
 
 
-def text_size(node: Node, steps: dict[str, Step]) -> TextSize | None:
-    """Returns the size of what a node reads. None if its source does not show how large it is.
+def text_size(tokens: Node, steps: dict[str, Step]) -> TextSize | None:
+    """Returns the size of the texts of a node `tokens`. None if their source does not show how large they are.
 
-    `steps`: of the plan, by node; all that `node` reads are there.
+    `steps`: of the plan, by node, with those of `tokens` and of its collection.
     """
-    tokens = node.inputs.get("tokens")
-    ingest = tokens.inputs.get("collection") if tokens is not None else None
-    if tokens is None or ingest is None:
-        return None
+    ingest = tokens.inputs["collection"]
+    assert ingest is not None
     read, counts = steps[ingest.name].ref, steps[tokens.name].ref
     size = _of_ingest(read.metrics) if read is not None else _of_sources(ingest)
     if size is None or counts is None:

@@ -1,4 +1,4 @@
-"""The collection of `evaluate-model` and `--collection`: a folder in BEIR's layout, a recipe or an id of ir_datasets."""
+"""The collection of `evaluate-model` and `--collection`: a BEIR folder, a recipe or an id of ir_datasets."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -36,14 +36,16 @@ class Layer(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """Of all processes together."""
+    """Of one process, or of all together. Tokens per second are those of one layer."""
 
     start: float
-    """Seconds until a process can compute."""
+    """Seconds until a process can encode: the imports."""
+    training_start: float
+    """Seconds until a process can train, which imports more."""
     forward: float
-    """Tokens per second and layer in encoding and scoring."""
+    """Tokens per second in encoding and scoring."""
     training: float
-    """Tokens per second and layer in training, forward and backward."""
+    """Tokens per second in training, forward and backward."""
 
 
 def speed(layer: Layer, device: str, precision: str, processes: int) -> Speed | None:
@@ -72,7 +74,6 @@ def speed(layer: Layer, device: str, precision: str, processes: int) -> Speed | 
 def _in_processes(arguments: Sequence[str], processes: int) -> Speed:
     """Measures in children that begin together. Raises ValueError if one of them fails."""
     with ExitStack() as running:
-        started = time.perf_counter()
         children = []
         for _ in range(processes):
             child = start_child(
@@ -84,17 +85,21 @@ def _in_processes(arguments: Sequence[str], processes: int) -> Speed:
             assert child.stdout is not None
             if child.stdout.readline().strip() != "ready":
                 raise ValueError("its process ended early")
-        start = time.perf_counter() - started
         for child in children:
             assert child.stdin is not None
             child.stdin.write("\n")
             child.stdin.flush()
-        answers = [json.loads(child.stdout.readline()) for child in children if child.stdout is not None]
-    return Speed(start, *(sum(column) for column in zip(*answers, strict=True)))
+        each = [Speed(*json.loads(child.stdout.readline())) for child in children if child.stdout is not None]
+    return Speed(
+        max(one.start for one in each),
+        max(one.training_start for one in each),
+        sum(one.forward for one in each),
+        sum(one.training for one in each),
+    )
 
 
-def measure(layer: Layer, device: str, ready: Callable[[], Any]) -> tuple[float, float]:
-    """Returns (forward, training) of `Speed` for this process. `ready` is called before the first pass."""
+def measure(layer: Layer, device: str, ready: Callable[[], Any]) -> Speed:
+    """Returns the speed of this process, which has just started. `ready` is called before the first pass."""
     import numpy as np
     import torch
 
@@ -102,6 +107,10 @@ def measure(layer: Layer, device: str, ready: Callable[[], Any]) -> tuple[float,
     from pipeline.modeling.frozen import FrozenConfig, FrozenEncoder
     from pipeline.modeling.inputs import pack
 
+    start = time.process_time()  # without the time of other programs, as in `_fastest`
+    from transformers import AutoModelForMaskedLM  # noqa: F401 (each training imports it)
+
+    training_start = time.process_time()
     torch.manual_seed(0)
     config = FrozenConfig(
         model_type="bert",
@@ -136,7 +145,7 @@ def measure(layer: Layer, device: str, ready: Callable[[], Any]) -> tuple[float,
 
     ready()
     work = rows * ROW * LAYERS
-    return work / _fastest(forward, device), work / _fastest(training, device)
+    return Speed(start, training_start, work / _fastest(forward, device), work / _fastest(training, device))
 
 
 def _fastest(run: Callable[[], None], device: str) -> float:
@@ -157,7 +166,7 @@ def _fastest(run: Callable[[], None], device: str) -> float:
 
 
 def main(device: str, precision: Any, *layer: str) -> None:
-    """Measures in this process, on the word of its parent, and prints the two figures."""
+    """Measures in this process, on the word of its parent, and prints the figures."""
     from pipeline.runtime.precision import use_precision
 
     die_with_parent()

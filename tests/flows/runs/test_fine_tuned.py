@@ -66,9 +66,7 @@ def test_vectors_of_any_length_are_trained_without_temperature(store: Store, tmp
     assert (recipe.encoder.pooling, recipe.encoder.normalise) == ("cls", False)
     assert recipe.stage1.temperature == recipe.stage2.temperature == 1.0
     assert result.notes[0].startswith("model: m (cls pooling, no normalisation, 24 dimensions, questions to 32 tokens")
-    assert result.notes[1] == (
-        "its folder does not name the pooling: cls is used; --set encoder.pooling=mean or cls"
-    )
+    assert result.notes[1] == ("its folder does not name the pooling: cls is used; --set encoder.pooling=mean or cls")
     assert complete(store, "adapt", tmp_path / "m", "encoder.pooling=mean").encoder.pooling == "mean"
 
 
