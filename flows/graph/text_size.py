@@ -21,6 +21,8 @@ COMPRESSION = 2.5
 CONTENT = {".py": 0.3, ".html": 0.4, ".htm": 0.4}
 """Text that is read, as a share of a file."""
 TOKENS_PER_WORD = 1.4
+FILLED = 0.65
+"""Length of a passage relative to `passage_words`: most documents end before."""
 PASSAGE, TITLE, QUESTION, DOCUMENT = 150.0, 10.0, 15.0, 300.0
 """Tokens, where nothing is known of the texts."""
 OWN_QUESTIONS = 0.2
@@ -96,7 +98,7 @@ def _of_sources(node: Node) -> TextSize | None:
     limit = getattr(config, "limit", None)
     tokens = min(tokens, limit * DOCUMENT) if limit else tokens
     words = getattr(config, "passage_words", None)
-    passages = max(1.0, tokens / (words * TOKENS_PER_WORD if words else PASSAGE))
+    passages = max(1.0, tokens / (FILLED * words * TOKENS_PER_WORD if words else PASSAGE))
     generated = isinstance(config, TextConfig | PydocsConfig)
     return _sized(
         passages=passages,
