@@ -9,6 +9,7 @@ from pipeline.data import text_files
 from pipeline.data.readers import beir
 from pipeline.data.readers.folder import listing
 from pipeline.data.readers.pydocs import PydocsConfig
+from pipeline.data.readers.several import SeveralConfig
 from pipeline.data.readers.text_config import TextConfig
 from pipeline.errors import InputError
 from tasks.keys import sources_of
@@ -125,7 +126,7 @@ def _text_bytes(node: Node) -> float:
         return _content(corpus) if corpus is not None else 0.0
     files = [path for path in sources_of(node.stage, config).values() if path.is_file()]
     sizes = [_content(path) for path in files]
-    return sum(sizes) if isinstance(config, PydocsConfig) else max(sizes, default=0.0)
+    return sum(sizes) if isinstance(config, PydocsConfig | SeveralConfig) else max(sizes, default=0.0)
 
 
 def _content(path: Path) -> float:
