@@ -156,6 +156,14 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
+def rough_duration(seconds: float) -> str:
+    """One digit: ~20 min."""
+    units = (("s", 1, 95), ("min", 60, 95), ("h", 3600, 36), ("days", 86_400, float("inf")))
+    counts = ((float(f"{seconds / length:.0e}"), unit, most) for unit, length, most in units)
+    count, unit = next((count, unit) for count, unit, most in counts if count < most)
+    return f"~{max(count, 1.0):,.0f} {unit}"
+
+
 def size(count: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:

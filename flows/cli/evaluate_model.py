@@ -24,8 +24,8 @@ def evaluate_model(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A folder of Hugging Face or sentence-transformers; or a node of a run (NODE or RUN:NODE); "
-            "or a digest.",
+            help="A folder of Hugging Face or sentence-transformers; or a name on the hub (OWNER/NAME); or a node of a "
+            "run (NODE or RUN:NODE); or a digest.",
         ),
     ],
     collection: Annotated[

@@ -46,11 +46,14 @@ app = typer.Typer(
     epilog="Example: [bold]cocondenser run pydocs-small[/bold]",
 )
 EXAMPLES: dict[Callable[..., None], str] = {
-    run: "run pydocs-small --set cocondenser.budget='1_000_000 tokens' --until stage1",
+    run: """run pydocs-small --set cocondenser.budget='1_000_000 tokens' --until stage1
+run text --model models/all-MiniLM-L6-v2 --set ingest.path=notes
+run adapt --model intfloat/e5-small-v2 --collection data/scifact""",
     update: "update text",
     runs: "runs --recipe pydocs-small",
     compare: "compare pydocs-small text --measure nDCG@10",
-    plan: "plan pydocs-small --set stage2.epochs=4",
+    plan: """plan pydocs-small --set stage2.epochs=4
+plan text --model models/all-MiniLM-L6-v2 --set ingest.path=notes""",
     search: 'search "How do I merge two sorted lists into one?"',
     serve_search: "serve-search --port 8080",
     export: "export my-model",
@@ -59,8 +62,9 @@ EXAMPLES: dict[Callable[..., None], str] = {
     fuse: "fuse bm25.trec gar.trec --qrels qrels.dev.tsv --out both.trec",
     train_node: "train-node --store /shared/store",
 }
-for command, example in EXAMPLES.items():
-    app.command(epilog=f"Example: [bold]cocondenser {example}[/bold]")(command)
+for command, examples in EXAMPLES.items():
+    lines = [f"Example: [bold]cocondenser {example}[/bold]" for example in examples.splitlines()]
+    app.command(epilog="\n\n".join(lines))(command)
 for name, pack_command, example in (
     ("pack", pack_run, "pack pydocs-small run.tar.zst"),
     ("unpack", unpack_run, "unpack run.tar.zst --store other"),

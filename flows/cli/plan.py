@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from flows.cli.options import Json, RecipeName, Settings, StoreFolder, Until, columns, out, print_json, print_table
+from flows.cli.options import (
+    FromModel,
+    Json,
+    OnCollection,
+    RecipeName,
+    Settings,
+    StoreFolder,
+    Until,
+    chosen_settings,
+    columns,
+    out,
+    print_json,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from flows.graph.plan import Step
@@ -20,27 +33,35 @@ REASONS = 6
 
 def plan(
     recipe: RecipeName,
+    model: FromModel = None,
+    collection: OnCollection = None,
     set: Settings = None,
     until: Until = None,
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a run would do and why, with an estimate of time and disk space from earlier builds."""
+    """Show what a run would do and why, with an estimate of time and disk space.
+
+    It comes from earlier builds. Stages with a model that were never built are estimated to one digit (~20 min), from
+    the size of the texts and the speed of this machine, which is measured once in a few seconds.
+    """
     from artifacts.store import Store
     from flows.dag import nodes
+    from flows.graph.estimate import with_estimates
     from flows.graph.plan import plan as make_plan
     from flows.graph.preflight import missing_inputs
     from flows.graph.selection import select, store_folder
     from flows.recipes.recipe import resolve
 
     artifact_store = Store(store_folder(store))
-    resolved = resolve(recipe, set or [])
+    resolved = resolve(recipe, chosen_settings(store, recipe, set, model, collection))
     dag = nodes(resolved)
     selected = select(dag, until, None)
     steps = make_plan(artifact_store, selected, resolved.name)
     to_build = [node for node, step in zip(selected, steps, strict=True) if step.action != "reuse"]
     problems = missing_inputs(dag, to_build)  # the same message as a run that refuses the recipe
     steps = [replace(step, why=problems.get(step.node) or step.why) for step in steps]
+    steps = with_estimates(steps, selected, resolved.machine)
     if as_json:
         print_json([{**asdict(step), "ref": step.ref.digest if step.ref else None} for step in steps])
         return
@@ -50,7 +71,7 @@ def plan(
 
 def steps_table(steps: "Sequence[Step]") -> Table:
     """One row per stage."""
-    from tasks.terminal import duration, size
+    from tasks.terminal import duration, rough_duration, size
 
     table = columns()
     for heading in ("stage", ""):
@@ -61,7 +82,8 @@ def steps_table(steps: "Sequence[Step]") -> Table:
     for step in steps:
         more = len(step.why) - REASONS
         why = "\n".join(step.why[:REASONS]) + (f"\nand {more} more" if more > 0 else "")
-        seconds = "?" if step.seconds is None else duration(step.seconds)
+        known = rough_duration if step.estimated else duration
+        seconds = "?" if step.seconds is None else known(step.seconds)
         disk = "?" if step.bytes is None else size(step.bytes)
         estimate = ("", "") if step.action == "reuse" else (seconds, disk)
         table.add_row(escape(step.node), ACTION_LABELS[step.action], escape(why), *estimate)
@@ -71,7 +93,7 @@ def steps_table(steps: "Sequence[Step]") -> Table:
 def steps_summary(steps: "Sequence[Step]") -> str:
     """How many stages are reused, and the estimate for the others."""
     from pipeline.formatting import counted
-    from tasks.terminal import duration, size
+    from tasks.terminal import duration, rough_duration, size
 
     to_build = [step for step in steps if step.action != "reuse"]
     reused = f"{len(steps) - len(to_build)} of {len(steps)} stages are reused"
@@ -82,4 +104,7 @@ def steps_summary(steps: "Sequence[Step]") -> str:
         return f"{reused}. No estimate of time and disk: this recipe was never built in this store."
     seconds, disk = (sum(values) for values in zip(*((s.seconds or 0, s.bytes or 0) for s in to_build), strict=True))
     without = f" (without {counted(unknown, 'stages')} never built in this store)" if unknown else ""
+    if any(step.estimated for step in to_build):
+        source = "by the size of the texts and this machine's speed when it does nothing else"
+        return f"{reused}, {rough_duration(seconds)}{without}, {source}."
     return f"{reused}, at most about {duration(seconds)} and {size(disk)}{without}."

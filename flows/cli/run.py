@@ -8,11 +8,14 @@ import typer
 
 from flows.cli.options import (
     Device,
+    FromModel,
     Json,
+    OnCollection,
     RecipeName,
     Settings,
     StoreFolder,
     Until,
+    chosen_settings,
     existing_store,
     print_json,
     terminal,
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 def run(
     recipe: RecipeName,
+    model: FromModel = None,
+    collection: OnCollection = None,
     set: Settings = None,
     until: Until = None,
     only: Annotated[
@@ -47,7 +52,8 @@ def run(
     from flows.graph.prepare import prepare
 
     # Everything that can fail early fails here, before the slow import of Prefect.
-    prepared = prepare(recipe, set or [], until, only, refresh or [], keep or [], store, device)
+    settings = chosen_settings(store, recipe, set, model, collection)
+    prepared = prepare(recipe, settings, until, only, refresh or [], keep or [], store, device)
     refs = run_flow(prepared)
     if as_json:
         print_json(run_outcome(refs))

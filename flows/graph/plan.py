@@ -29,6 +29,8 @@ class Step:
     bytes: int | None
     ref: Ref | None
     """The artifact that would be reused."""
+    estimated: bool = False
+    """Whether `seconds` come from the size of the texts and the speed of this machine (flows/graph/estimate.py)."""
 
 
 def plan(store: Store, dag: Iterable[Node], recipe: str | None = None) -> list[Step]:

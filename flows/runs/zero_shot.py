@@ -1,6 +1,5 @@
 """The recipe of `evaluate-model`: it measures an existing model on a collection without training (zero-shot)."""
 
-import json
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -8,8 +7,8 @@ from typing import Any
 from artifacts.store import Store
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, validate
-from flows.runs.zero_shot_collection import find_collection
-from flows.runs.zero_shot_model import Model, find_model
+from flows.runs.chosen_collection import find_collection
+from flows.runs.chosen_model import check_agreement, find_model
 from pipeline.errors import InputError
 
 UNSAFE = re.compile(r"[^\w. ()+-]+")
@@ -26,7 +25,7 @@ def zero_shot_recipe(
 ) -> tuple[Recipe, dict[str, Any]]:
     """(the complete recipe, its differences from the base recipe, as the content of a file).
 
-    `model` and `collection`: see zero_shot_model.py and zero_shot_collection.py. Raises InputError for these, and for
+    `model` and `collection`: see chosen_model.py and chosen_collection.py. Raises InputError for these, and for
     settings that contradict the model's folder.
     """
     settings = list(settings)
@@ -51,7 +50,7 @@ def zero_shot_recipe(
     }
     layer = yaml_layers.merge(yaml_layers.read("base"), yaml_layers.Layer(own))
     recipe = validate(yaml_layers.override(layer, settings), Recipe)
-    _check(recipe, bi_encoder)
+    check_agreement(recipe, bi_encoder)
     return recipe, {"extends": "base", **yaml_layers.override(yaml_layers.Layer(own), settings).data}
 
 
@@ -66,28 +65,3 @@ def _checked_name(name: str) -> str:
     if name in yaml_layers.named():
         raise InputError(f"--name {name}: is the name of a recipe; choose another one")
     return name
-
-
-def _check(recipe: Recipe, model: Model) -> None:
-    """Raises InputError if the recipe contradicts the vector settings or the lengths of the model's folder."""
-    question = model.question
-    vector = {"pooling": question.pooling, "normalise": question.normalise}  # None: the folder does not say it
-    fields: dict[str, object] = {name: own for name, own in vector.items() if own is not None}
-    fields |= {"projection": question.projection, "tied": model.encoder["tied"]}
-    for field, own in fields.items():
-        value = getattr(recipe.encoder, field)
-        if value != own:
-            text = f"{_yaml_text(value)}, but the model in {model.folder} has {_yaml_text(own)}"
-            raise InputError(f"encoder.{field}: {text}")
-    lengths = {
-        "encoder.question_tokens": (recipe.encoder.question_tokens, model.question),
-        "encode.passage_tokens": (recipe.encode.passage_tokens, model.passage),
-    }
-    for field, (tokens, side) in lengths.items():
-        if tokens > side.positions:
-            raise InputError(f"{field}: {tokens}, but the model in {side.folder} has {side.positions} positions")
-
-
-def _yaml_text(value: object) -> str:
-    """The value as a recipe has it."""
-    return value if isinstance(value, str) else json.dumps(value)

@@ -19,9 +19,16 @@ from artifacts.store import Store
 from flows.ablations.ablation import Ablation
 from flows.cli.main import main
 from pipeline.bm25.searcher import Searcher
+from pipeline.training.speed import Speed
 
 ROOT = Path(__file__).resolve().parents[2]
 Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(autouse=True)
+def known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of the tests' own process measure nothing."""
+    monkeypatch.setattr("flows.graph.estimate.speed", lambda *arguments: Speed(1.0, 3.0, 3e5, 1e5))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Models that `cocondenser evaluate-model` finds: folders, caches and nodes of the store's runs."""
+"""Models that `evaluate-model` and `--model` find: folders, names on the hub, and nodes of the store's runs."""
 
 import shutil
 from collections.abc import Callable
@@ -16,21 +16,23 @@ from artifacts.runs import record_run
 from artifacts.store import Store
 from flows.dag import nodes
 from flows.recipes.recipe import resolve
+from flows.runs.chosen_model import find_model
 from flows.runs.zero_shot import zero_shot_recipe
-from flows.runs.zero_shot_model import find_model
 from pipeline.errors import InputError
+from pipeline.runtime import hub
 from tasks.keys import key_of
 
 
-def test_missing_models_are_reported(store: Store, tmp_path: Path) -> None:
+def test_missing_models_are_reported(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "reachable", lambda seconds: False)
     (tmp_path / "file").write_text("")
     for name, line in {
         str(tmp_path / "none"): "no such folder",
         "./none": "no such folder",
         str(tmp_path / "file"): "is a file, not a folder with a model",
-        "stage2": f"no such folder, and no node of a run in {store.root}",
-        "abcdef": f"no such folder, and no node of a run in {store.root}",
-        "x/all-MiniLM": "`hf download x/all-MiniLM --local-dir DIR` downloads a model from the Hugging Face hub",
+        "stage2": f"no such folder, and no node of a run in {store.root}; a name on the Hugging Face hub is OWNER/NAME",
+        "abcdef": f"no such folder, and no node of a run in {store.root}; a name on the Hugging Face hub is OWNER/NAME",
+        "x/all-MiniLM": "not on this machine: `hf download x/all-MiniLM`, or name a local folder",
     }.items():
         with pytest.raises(InputError) as error:
             find_model(store, name)

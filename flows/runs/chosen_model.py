@@ -1,5 +1,7 @@
-"""The model of `evaluate-model`: a folder, or a node of a run in the store, and how the model reads texts."""
+"""The model that `evaluate-model`, and `run` with `--model`, start from: a folder, a name on the Hugging Face hub, or a
+node of a run in the store; and how it reads texts."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +10,7 @@ from typing import Any
 
 from artifacts.runs import RunRecord, runs
 from artifacts.store import Store
+from flows.recipes.recipe import Recipe
 from flows.recipes.yaml_layers import hint
 from flows.runs.evaluated import find_evaluated
 from pipeline import paths
@@ -15,10 +18,15 @@ from pipeline.errors import InputError
 from pipeline.modeling.existing_model import ExistingModel, folders, read_whole_model
 from pipeline.modeling.model_config import LONGEST
 from pipeline.modeling.sentence_transformers_files import POOLING
+from pipeline.runtime import hub
 from pipeline.tokenization.joining import joins_prefix
 from pipeline.tokenization.tokenizer import kind, read_tokenizer
 
 DIGEST = re.compile("[0-9a-f]{6,64}")
+HUB_MODEL = re.compile(r"[\w.-]+/[\w.-]+")
+"""A name on the hub with its owner."""
+HUB_FILES = ("*.json", "*.safetensors", "*.txt")
+"""Files of a model on the hub, in its folders too: weights, tokenizer, and sentence-transformers' modules."""
 HUB_SNAPSHOT = re.compile("models--(?:.*--)?(?P<name>.+)")
 GENERIC_NAME = re.compile("model|[0-9a-f]{12,64}")
 """Names of folders that do not identify a model: `model` of an export, a digest."""
@@ -44,9 +52,10 @@ class Model:
 
 
 def find_model(store: Store, source: str) -> Model:
-    """The model in a folder, of a node (`stage2`, or `RUN:NODE`) or with a digest. Raises InputError if there is none.
+    """The model in a folder, of a node (`stage2`, or `RUN:NODE`), with a digest, or of the hub (`OWNER/NAME`).
 
     A node without a run belongs to the newest run that has it. RUN is a recipe or an id (flows/runs/evaluated.py).
+    A model of the hub is downloaded if it is not on this machine. Raises InputError if there is none.
     """
     path = paths.expand_home(source, "model").absolute()
     if path.is_dir():
@@ -55,19 +64,32 @@ def find_model(store: Store, source: str) -> Model:
     if path.is_file():
         raise InputError(f"model {path}: is a file, not a folder with a model")
     named = _by_node(store, source) or (_by_digest(store, source) if DIGEST.fullmatch(source) else None)
-    if named is None and (source.startswith((".", "~")) or Path(source).is_absolute()):
+    if named is not None:
+        return _of_run(*named)
+    if source.startswith((".", "~")) or Path(source).is_absolute():
         raise InputError(f"model {path}: no such folder")
-    if named is None:
-        raise InputError(f"model {source}: {_not_found(store, source)}")
-    return _of_run(*named)
-
-
-def _not_found(store: Store, source: str) -> str:
+    if HUB_MODEL.fullmatch(source):
+        return _of_folder(_of_hub(source))
     nodes = {node for run in runs(store) for node in run.nodes}
-    hub = (
-        f"; `hf download {source} --local-dir DIR` downloads a model from the Hugging Face hub" if "/" in source else ""
-    )
-    return f"no such folder, and no node of a run in {store.root}{hint(source, sorted(nodes))}{hub}"
+    known = f"{hint(source, sorted(nodes))}; a name on the Hugging Face hub is OWNER/NAME"
+    raise InputError(f"model {source}: no such folder, and no node of a run in {store.root}{known}")
+
+
+def _of_hub(name: str) -> Path:
+    """The folder of a model of the hub. Raises InputError if it is not on this machine and cannot be downloaded.
+
+    A copy without modules.json may lack the files that `initial.pretrained` does not download, so it is only used if
+    the hub does not answer.
+    """
+    needed = ("modules.json",)
+    if hub.cached(name, "main", needed) or hub.reachable(0.3):
+        return hub.fetch(name, "main", HUB_FILES, needed)
+    folder = hub.cached(name, "main", ("config.json",))
+    if folder is None:
+        raise InputError(
+            f"model {name}: no such folder, and not on this machine: `hf download {name}`, or name a local folder"
+        )
+    return folder
 
 
 def _by_node(store: Store, source: str) -> tuple[RunRecord, str] | None:
@@ -175,3 +197,31 @@ def _section(path: Path, question: ExistingModel, passage: ExistingModel) -> dic
 def _vector(model: ExistingModel) -> dict[str, Any]:
     """The vector settings of a model's folder. If it has none: CLS without normalisation."""
     return {"pooling": model.pooling or "cls", "normalise": bool(model.normalise), "projection": model.projection}
+
+
+def check_agreement(recipe: Recipe, model: Model) -> None:
+    """Raises InputError if the recipe contradicts the vector settings or the lengths of the model's folder.
+
+    Another prefix is no contradiction: a user may know a better one. The stage that reads the model reports it.
+    """
+    question = model.question
+    vector = {"pooling": question.pooling, "normalise": question.normalise}  # None: the folder does not say it
+    fields: dict[str, object] = {name: own for name, own in vector.items() if own is not None}
+    fields |= {"projection": question.projection, "tied": model.encoder["tied"]}
+    for field, own in fields.items():
+        value = getattr(recipe.encoder, field)
+        if value != own:
+            text = f"{_yaml_text(value)}, but the model in {model.folder} has {_yaml_text(own)}"
+            raise InputError(f"encoder.{field}: {text}")
+    lengths = {
+        "encoder.question_tokens": (recipe.encoder.question_tokens, model.question),
+        "encode.passage_tokens": (recipe.encode.passage_tokens, model.passage),
+    }
+    for field, (tokens, side) in lengths.items():
+        if tokens > side.positions:
+            raise InputError(f"{field}: {tokens}, but the model in {side.folder} has {side.positions} positions")
+
+
+def _yaml_text(value: object) -> str:
+    """The value as a recipe has it."""
+    return value if isinstance(value, str) else json.dumps(value)

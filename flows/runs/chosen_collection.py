@@ -1,4 +1,4 @@
-"""The collection of `evaluate-model`: a BEIR folder, a recipe or an id of ir_datasets, as a recipe's `ingest`."""
+"""The collection of `evaluate-model` and `--collection`: a BEIR folder, a recipe or an id of ir_datasets."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from pipeline.errors import InputError
 
 DEV = ("dev", "validation", "valid", "val", "dev/small")
 """Names of ir_datasets for dev questions, after a collection's id."""
+NO_TRAINING = "no training questions (`cocondenser evaluate-model` measures a model without them)"
 
 
 @dataclass(frozen=True)
@@ -26,30 +27,36 @@ class Collection:
     """Other sections of the recipe, such as its first stage, whose artifact is then shared."""
 
 
-def find_collection(source: str) -> Collection:
-    """The collection of a folder, a recipe (name or file) or an id of ir_datasets. Raises InputError if it is none."""
+def find_collection(source: str, trains: bool = False) -> Collection:
+    """The collection of a folder, a recipe (name or file) or an id of ir_datasets. Raises InputError if it is none.
+
+    `trains`: with training questions, which it must have.
+    """
     path = paths.expand_home(source, "collection").absolute()
     if path.is_dir():
-        return _of_folder(path)
+        return _of_folder(path, trains)
     if source in yaml_layers.named() or source.endswith((".yaml", ".yml")):
         return _of_recipe(source)
     if path.exists():
         raise InputError(f"collection {path}: is a file, not a folder in BEIR's layout or an id of ir_datasets")
     if source.startswith((".", "~")) or Path(source).is_absolute():
         raise InputError(f"collection {path}: no such folder")
-    return _of_catalogue(source)
+    return _of_catalogue(source, trains)
 
 
-def _of_folder(folder: Path) -> Collection:
+def _of_folder(folder: Path, trains: bool) -> Collection:
     for name in ("corpus.jsonl", "queries.jsonl"):
         if text_files.find(folder, name) is None:
-            raise InputError(f"collection {folder}: {name} does not exist, plain or compressed")
+            other = f"; for a folder of texts: `cocondenser run text --set ingest.path={folder}`" if trains else ""
+            raise InputError(f"collection {folder}: {name} does not exist, plain or compressed{other}")
     try:
         judged = beir.qrels_files(folder)
     except InputError as error:
         raise InputError(f"collection {folder}: {error}") from None
     if not any(split in judged for split in JUDGED):
         raise InputError(f"collection {folder}: no judgements: neither qrels/dev.tsv nor qrels/test.tsv exists")
+    if trains and "train" not in judged:
+        raise InputError(f"collection {folder}: {NO_TRAINING}: qrels/train.tsv does not exist")
     return Collection(folder.name, {"reader": "beir", "folder": str(folder), "document_key": "", "metadata": []})
 
 
@@ -64,8 +71,11 @@ def _of_recipe(source: str) -> Collection:
     )
 
 
-def _of_catalogue(source: str) -> Collection:
-    """An id with judgements is one split. For another id, the ids of its test and dev splits are used."""
+def _of_catalogue(source: str, trains: bool) -> Collection:
+    """An id with judgements is one split. For another id, the ids of its test and dev splits are used.
+
+    `trains`: with the training questions of `source/train`.
+    """
     import ir_datasets
 
     splits = {split: name for split, names in _candidates(source).items() if (name := _first_judged(names))}
@@ -79,7 +89,10 @@ def _of_catalogue(source: str) -> Collection:
         below = [name for name in sorted(ir_datasets.registry) if name.startswith(f"{source}/") and _is_judged(name)]
         other = f"; use one of {', '.join(below[:6])}" if below else ""
         raise InputError(f"collection {source}: ir_datasets has no judgements for its questions{other}")
-    own = {"train": None, "dev": splits.get("dev"), "test": splits.get("test")}
+    train = f"{source}/train" if trains else None
+    if train is not None and not _is_judged(train):
+        raise InputError(f"collection {source}: {NO_TRAINING}: ir_datasets has no {train}")
+    own = {"train": train, "dev": splits.get("dev"), "test": splits.get("test")}
     rest: dict[str, Any] = {"metadata": [], "negatives": None, "negatives_per_query": 1}
     return Collection(source, {"reader": "ir_datasets", "collection": source, **own, **rest})
 

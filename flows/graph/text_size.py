@@ -1,0 +1,145 @@
+"""How much text a node reads: counted by finished stages, else guessed from the sizes of the source's files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.graph.plan import Step
+from pipeline.data.readers import beir
+from pipeline.data.readers.folder import listing
+from pipeline.data.readers.pydocs import PydocsConfig
+from pipeline.data.readers.several import SeveralConfig
+from pipeline.data.readers.text_config import TextConfig
+from pipeline.data.text import text_files
+from pipeline.errors import InputError
+from tasks.keys import sources_of
+from tasks.node import Node
+
+BYTES = 4.0
+"""Of UTF-8 text for each token."""
+COMPRESSION = 2.5
+"""Size of a text relative to its compressed file, markup of its format left out."""
+CONTENT = {".py": 0.3, ".html": 0.4, ".htm": 0.4}
+"""Text that is read, as a share of a file."""
+TOKENS_PER_WORD = 1.4
+FILLED = 0.65
+"""Length of a passage relative to `passage_words`: most documents end before."""
+PASSAGE, TITLE, QUESTION, DOCUMENT = 150.0, 10.0, 15.0, 300.0
+"""Tokens, where nothing is known of the texts."""
+OWN_QUESTIONS = 0.2
+"""Training questions for each passage, where the reader makes them out of the texts."""
+
+
+@dataclass(frozen=True)
+class TextSize:
+    """The texts of a collection, without special tokens."""
+
+    passages: float
+    documents: float
+    tokens: float
+    """Of all passages."""
+    title: float
+    """Tokens of a title, on average."""
+    question: float
+    train_questions: int | None
+    """None: unknown."""
+
+    @property
+    def passage(self) -> float:
+        """Tokens of a passage, on average."""
+        return self.tokens / self.passages
+
+    @property
+    def document(self) -> float:
+        return self.tokens / self.documents
+
+
+def text_size(tokens: Node, steps: dict[str, Step]) -> TextSize | None:
+    """Returns the size of the texts of a node `tokens`. None if their source does not show how large they are.
+
+    `steps`: of the plan, by node, with those of `tokens` and of its collection.
+    """
+    ingest = tokens.inputs["collection"]
+    assert ingest is not None
+    read, counts = steps[ingest.name].ref, steps[tokens.name].ref
+    size = _of_ingest(read.metrics) if read is not None else _of_sources(ingest)
+    if size is None or counts is None:
+        return size
+    return _of_tokens(counts.metrics, size.train_questions)
+
+
+def _of_tokens(metrics: dict[str, Any], train_questions: int | None) -> TextSize | None:
+    passages, queries = int(metrics["passages"]), int(metrics["queries"])
+    return _sized(
+        passages=passages,
+        documents=int(metrics["documents"]),
+        tokens=int(metrics["passage_tokens"]),
+        title=metrics["title_tokens"] / passages if passages else 0.0,
+        question=metrics["query_tokens"] / queries if queries else QUESTION,
+        train_questions=train_questions,
+    )
+
+
+def _of_ingest(metrics: dict[str, Any]) -> TextSize | None:
+    return _sized(
+        passages=int(metrics["passages"]),
+        documents=int(metrics["documents"]),
+        tokens=TOKENS_PER_WORD * int(metrics["words"]),
+        train_questions=int(metrics.get("train_queries") or 0),
+    )
+
+
+def _of_sources(node: Node) -> TextSize | None:
+    config: Any = node.config
+    try:
+        tokens = _text_bytes(node) / BYTES
+        questions = _train_questions(config)
+    except (InputError, OSError):  # a run reports it
+        return None
+    limit = getattr(config, "limit", None)
+    tokens = min(tokens, limit * DOCUMENT) if limit else tokens
+    words = getattr(config, "passage_words", None)
+    passages = max(1.0, tokens / (FILLED * words * TOKENS_PER_WORD if words else PASSAGE))
+    generated = isinstance(config, TextConfig | PydocsConfig)
+    return _sized(
+        passages=passages,
+        documents=max(1.0, min(passages, tokens / DOCUMENT)),
+        tokens=tokens,
+        train_questions=int(OWN_QUESTIONS * passages) if generated else questions,
+    )
+
+
+def _sized(**fields: Any) -> TextSize | None:
+    """None for a collection without text."""
+    if min(fields["passages"], fields["documents"], fields["tokens"]) <= 0:
+        return None
+    return TextSize(**{"title": TITLE, "question": QUESTION, **fields})
+
+
+def _text_bytes(node: Node) -> float:
+    """The bytes of text in a node's sources; of a reader of tables those of its largest file, which is the corpus."""
+    config: Any = node.config
+    if isinstance(config, TextConfig):
+        return sum(map(_content, listing(config)[0].values()))
+    if isinstance(config, beir.BeirConfig):
+        corpus = text_files.find(config.folder, "corpus.jsonl")
+        return _content(corpus) if corpus is not None else 0.0
+    files = [path for path in sources_of(node.stage, config).values() if path.is_file()]
+    sizes = [_content(path) for path in files]
+    return sum(sizes) if isinstance(config, PydocsConfig | SeveralConfig) else max(sizes, default=0.0)
+
+
+def _content(path: Path) -> float:
+    packed = COMPRESSION if path.suffix in text_files.ENDINGS else 1.0
+    return path.stat().st_size * packed * CONTENT.get(path.suffix, 1.0)
+
+
+def _train_questions(config: Any) -> int | None:
+    """The judged training questions of a folder in BEIR's layout; None of another reader."""
+    if not isinstance(config, beir.BeirConfig):
+        return None
+    path = beir.qrels_files(config.folder).get("train")
+    if path is None:
+        return 0
+    with text_files.open_binary(path) as lines:
+        return len({line.split(b"\t", 1)[0] for line in lines} - {b"query-id"})

@@ -1,0 +1,190 @@
+"""`--model` and `--collection` of `run` and `plan`: a recipe fine-tunes an existing model on a collection.
+
+Both options become settings of the recipe. So the record of the run, the command in its report, `update` and Prefect's
+page have them as they have every other setting.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from artifacts.store import Store
+from flows.recipes import yaml_layers
+from flows.recipes.recipe import Recipe, resolve
+from flows.recipes.yaml_layers import Keys, Layer
+from flows.runs.chosen_collection import Collection, find_collection
+from flows.runs.chosen_model import Model, check_agreement, find_model
+from pipeline.dense.shape_checks import dimension
+from pipeline.errors import InputError
+
+ADAPTED = "adapt"
+"""The recipe with the training of an existing model."""
+TRAINING = ("epochs", "batch_queries", "temperature", "dropout", "optimiser")
+TAKEN = {
+    "stage1": TRAINING,
+    "stage2": TRAINING,
+    "cross_encoder": ("dropout", "optimiser"),
+    "mine": ("margin_absolute", "margin_relative"),
+}
+"""Its fields that depend on the model. The others depend on the collection, and stay those of the user's recipe."""
+PRETRAININGS = ("ict", "condenser", "cocondenser")
+UNSCALED = 1.0
+"""Temperature for vectors of any length, as in the papers: their inner products are large."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the user's options mean for a recipe."""
+
+    settings: list[str]
+    """Of the recipe: those of the model and of the collection, then the user's."""
+    notes: list[str]
+    """Lines about the model, for the user."""
+
+
+def chosen(
+    store: Store, recipe: str, model: str | None, collection: str | None, settings: Iterable[str] = ()
+) -> Chosen:
+    """Returns the settings that fine-tune `model` on `collection` by the recipe; None: as the recipe says.
+
+    What the user's own file sets stays, and so do `settings`. Raises InputError if there is no such model or
+    collection, if training cannot start from the model, and if the recipe or `settings` contradict one of them.
+    """
+    settings = list(settings)
+    layer = yaml_layers.read(recipe)
+    target = find_collection(collection, trains=True) if collection is not None else None
+    found = find_model(store, model) if model is not None else None
+    own: dict[Keys, Any] = {}
+    if target is not None:
+        own |= _of_collection(target, layer)
+    if found is not None:
+        _check_start(found)
+        own |= _of_model(found, layer)
+    changed = [_setting(keys, value) for keys, value in own.items() if _value(layer, keys) != value]
+    every = [*changed, *settings]
+    complete = resolve(recipe, every)
+    if target is not None:
+        _check_collection(complete, target)
+    if found is not None:
+        _check_model(complete, found)
+    return Chosen(every, _notes(complete, found) if found else [])
+
+
+def _of_collection(target: Collection, layer: Layer) -> dict[Keys, Any]:
+    """The fields of a collection. Another reader replaces the whole section."""
+    ingest: dict[Keys, Any] = {("ingest",): target.ingest}
+    if target.ingest["reader"] == "beir" == layer.data.get("ingest", {}).get("reader"):
+        ingest = {("ingest", "folder"): target.ingest["folder"]}
+    return ingest | dict(_unset(layer, target.more))
+
+
+def _of_model(found: Model, layer: Layer) -> dict[Keys, Any]:
+    """The fields of an existing model: where it is, how it reads texts, and its training, without pre-training."""
+    folder, tokens = str(found.folder), found.passage_tokens
+    place = {
+        ("tokenizer", "pretrained"): None,
+        ("tokenizer", "path"): str(found.question.folder),
+        ("initial", "pretrained"): None,
+        ("initial", "checkpoint"): folder,
+    }
+    adapted = yaml_layers.read(ADAPTED).data
+    training = {name: {field: adapted[name][field] for field in fields} for name, fields in TAKEN.items()}
+    for name in ("stage1", "stage2"):
+        training[name]["passage_tokens"] = tokens
+        if not found.encoder["normalise"]:
+            training[name]["temperature"] = UNSCALED
+    without = {name: {"budget": None} for name in PRETRAININGS}
+    sections = {"encoder": found.encoder, "encode": {"passage_tokens": tokens}, **training, **without}
+    return place | dict(_unset(layer, sections))
+
+
+def _unset(layer: Layer, sections: Mapping[str, Any]) -> Iterator[tuple[Keys, Any]]:
+    """The fields of these sections that no file of the user sets."""
+    for keys, value in _fields(sections, ()):
+        if not (keys in layer.origins and layer.folder(keys)):
+            yield keys, value
+
+
+def _fields(value: Any, keys: Keys) -> Iterator[tuple[Keys, Any]]:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _fields(item, (*keys, name))
+    else:
+        yield keys, value
+
+
+def _value(layer: Layer, keys: Keys) -> Any:
+    """The recipe's own value of a field; another object if it has none."""
+    value: Any = layer.data
+    for key in keys:
+        if not isinstance(value, Mapping) or key not in value:
+            return layer
+        value = value[key]
+    return value
+
+
+def _setting(keys: Keys, value: Any) -> str:
+    """Quoted as JSON, which YAML reads as the same text."""
+    return f"{'.'.join(keys)}={json.dumps(value, ensure_ascii=False)}"
+
+
+def _check_start(found: Model) -> None:
+    """Raises InputError for a model that can be evaluated, but that no training can start from."""
+    if not found.encoder["tied"]:
+        raise InputError(
+            f"model {found.folder}: has an encoder for questions and one for passages, but training starts from one"
+        )
+    if found.question.folder != found.folder:
+        raise InputError(
+            f"model {found.folder}: its weights are in {found.question.folder.name}/, but training reads them next to "
+            "modules.json: save it again with sentence-transformers 5"
+        )
+
+
+def _check_collection(recipe: Recipe, target: Collection) -> None:
+    """Raises InputError if a setting names another collection."""
+    for field in ("reader", "folder", "collection"):
+        value = target.ingest.get(field)
+        here = getattr(recipe.ingest, field, None)
+        if value is not None and str(here) != value:
+            raise InputError(f"ingest.{field}: {here}, but --collection has {value}")
+
+
+def _check_model(recipe: Recipe, found: Model) -> None:
+    """Raises InputError if the recipe or a setting contradicts the model's folder, or starts from another model."""
+    if recipe.model is not None:
+        raise InputError(f"model: {recipe.model} replaces all training, but --model names a model to train: set null")
+    for name in PRETRAININGS:
+        checkpoint = getattr(recipe, name).checkpoint
+        if checkpoint is not None:
+            raise InputError(f"{name}.checkpoint: {checkpoint}, but --model starts from {found.folder}")
+    places = {
+        "initial.checkpoint": (recipe.initial.checkpoint, found.folder),
+        "tokenizer.path": (recipe.tokenizer.path, found.question.folder),
+    }
+    for field, (here, folder) in places.items():
+        if here != folder:
+            raise InputError(f"{field}: {here}, but --model has {folder}")
+    check_agreement(recipe, found)
+
+
+def _notes(recipe: Recipe, found: Model) -> list[str]:
+    encoder = recipe.encoder
+    size = dimension(found.folder)
+    parts = [
+        f"{encoder.pooling} pooling, {'vectors of length 1' if encoder.normalise else 'no normalisation'}",
+        f"{size} dimensions",
+        f"questions to {encoder.question_tokens} tokens, passages to {recipe.encode.passage_tokens}",
+        *(
+            f"{name} prefix {prefix!r}"
+            for name, prefix in (("question", encoder.question_prefix), ("passage", encoder.passage_prefix))
+            if prefix
+        ),
+    ]
+    lines = [f"model: {found.name} ({', '.join(parts)}), trained as in the recipe {ADAPTED}, without pre-training"]
+    if found.question.pooling is None:
+        lines.append(
+            f"its folder does not name the pooling: {encoder.pooling} is used; --set encoder.pooling=mean or cls"
+        )
+    return lines
