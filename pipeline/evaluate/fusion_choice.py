@@ -88,7 +88,7 @@ def choose(runs: Sequence[Run], ways: Ways, judged: Judged | None, without: str 
     ranks_QC = reciprocal_ranks_of(runs, [default, *others], ways.k, judged)
     best = proven_better(ranks_QC[:, 1:] - ranks_QC[:, :1], ways.test, ways.permutations, ways.seed)
     if best is None:
-        return FusionChoice(default, False, f"default: no other way is better on {on} with p < {p_text(SURE)}")
+        return FusionChoice(default, False, f"default: no other way is better on {on} with p < {f'{SURE:g}'[1:]}")
     p = p_text(best.p)
     why = f"better than the default on {on}, p {p if p.startswith('<') else f'= {p}'}"
     return FusionChoice(others[best.column], True, why)

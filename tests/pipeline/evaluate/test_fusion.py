@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.data.runs import Run, ranked
-from pipeline.evaluate.fusion import Choice, choose, fuse, mean_reciprocal_rank, parts, union, untuned
+from pipeline.evaluate.fusion import Choice, fuse, parts, union
 
 
 def run(*rows: tuple[int, int, float]) -> Run:
@@ -103,74 +103,11 @@ def test_a_list_of_equal_scores_ranks_its_passages_above_unlisted_ones(rows):
     assert other_Q.tolist() == [-1.0, 0.0]  # question 1 has no list
 
 
-@pytest.mark.parametrize(
-    ("methods", "weights", "runs", "expected"),
-    [
-        (["reciprocal_rank", "weighted_sum"], [0.1, 0.9], 2, Choice("z_score_sum", 1 / 2)),
-        (["weighted_sum", "reciprocal_rank"], [0.1, 0.9], 3, Choice("z_score_sum", 1 / 3)),
-        (["reciprocal_rank"], [0.1, 0.9], 2, Choice("reciprocal_rank", 1 / 2)),
-        (["reciprocal_rank", "weighted_sum"], [0.3], 2, Choice("z_score_sum", 0.3)),
-        (["weighted_sum"], [0.3], 4, Choice("weighted_sum", 0.3)),
-    ],
-)
-def test_without_judgements_weights_are_equal_unless_only_one_choice_exists(methods, weights, runs, expected):
-    assert untuned(runs, methods, weights) == expected
-
-
-@pytest.mark.parametrize("relevant", [([], []), ([0], [99]), ([1], [7])])
-def test_nothing_is_chosen_if_nothing_relevant_is_found(relevant):
-    pairs = np.array(relevant[0], np.int64), np.array(relevant[1], np.int64)
-    assert choose([BM25, DENSE], pairs, 2, ["reciprocal_rank", "weighted_sum"], [0.1, 0.9], 60) is None
-
-
 def test_an_empty_run_changes_no_order():
     empty = Run(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     for method in ("reciprocal_rank", "weighted_sum", "z_score_sum"):
         fused = fuse([BM25, empty], Choice(method, 0.3), 60)
         assert fused.passage_R.tolist() == BM25.passage_R.tolist()
-
-
-def test_mean_reciprocal_rank_equals_sorting():
-    random = np.random.default_rng(0)
-    for _ in range(20):
-        question = np.sort(random.integers(0, 12, 300))
-        passage = random.permutation(300)
-        score = random.integers(0, 6, 300).astype(float)  # many ties
-        relevant = random.random(300) < 0.05
-        order = np.lexsort((passage, -score, question))
-        expected = 0.0
-        for q in range(13):  # question 12 has no rows
-            hits = relevant[order][question[order] == q]
-            first = np.flatnonzero(hits[:10])
-            expected += 1 / (first[0] + 1) if len(first) else 0
-        assert mean_reciprocal_rank(question, passage, score, relevant, 13) == pytest.approx(expected / 13)
-
-
-def test_choose_returns_the_best_choice_on_the_judgements():
-    relevant = np.array([0]), np.array([8])  # only DENSE finds it
-    choice = choose([BM25, DENSE], relevant, 2, ["reciprocal_rank"], [0.9, 0.1], 60)
-    assert choice == Choice("reciprocal_rank", 0.1)
-    relevant = np.array([0, 1]), np.array([5, 5])  # BM25 ranks it first
-    choice = choose([BM25, DENSE], relevant, 2, ["weighted_sum", "reciprocal_rank"], [0.1, 0.9], 60)
-    assert choice == Choice("weighted_sum", 0.9)
-
-
-def test_choose_agrees_with_measuring_each_choice():
-    random = np.random.default_rng(1)
-    question, passage = np.repeat(np.arange(30), 20), np.tile(np.arange(20), 30)
-    first = ranked(question, passage, random.random(600))
-    second = ranked(question, passage, random.random(600))
-    judged = np.arange(30), random.integers(0, 20, 30)
-    weights = [0.2, 0.5, 0.8]
-    values = {}
-    for method in ("reciprocal_rank", "weighted_sum"):
-        for weight in weights:
-            fused = fuse([first, second], Choice(method, weight), 60)
-            rank = {(q, p): r for q, p, r in zip(fused.question_R, fused.passage_R, fused.rank_R, strict=True)}
-            ranks = np.array([rank[pair] for pair in zip(*judged, strict=True)])
-            values[Choice(method, weight)] = np.where(ranks <= 10, 1 / ranks, 0).mean()
-    choice = choose([first, second], judged, 30, ["reciprocal_rank", "weighted_sum"], weights, 60)
-    assert values[choice] == max(values.values())
 
 
 def test_union_has_every_passage_once():
