@@ -31,7 +31,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Union:
-    """Every (question, passage) of some runs, with each run's part of its score, also if the run does not list it."""
+    """Every candidate (question, passage) of some runs, with each run's part of its score, also if a run lacks it."""
 
     question_R: np.ndarray
     passage_R: np.ndarray
@@ -43,31 +43,35 @@ class Union:
         return np.round(score_R, DIGITS) + 0.0  # turns -0 into 0
 
 
-def parts(run: Run, method: Method, k: float, questions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (each listed row's part of the sum, [R]; each question's part for passages that are not listed, [Q]).
+def union(runs: Sequence[Run], method: Method, k: float) -> Union:
+    """Returns the candidates of each question, the passages in at least one of its lists, whatever their depths.
 
-    `reciprocal_rank`: 1 / (k + rank) (Cormack, Clarke and Buettcher, 2009), and 0. `weighted_sum`: the score scaled to
-    [0, 1] within its question (1 if all scores are equal), and 0, as for the last of the list. `z_score_sum`: these
-    shifted and scaled so that the question's whole list has mean 0 and variance 1 (ZMUV: Montague and Aslam, 2001);
-    equal scores give 0, and -1 for passages that are not listed; an empty list gives 0.
+    Parts of the sum: `reciprocal_rank`: 1 / (k + rank) (Cormack, Clarke and Buettcher, 2009); 0 if a list lacks the
+    passage. `weighted_sum`: the score scaled to [0, 1] within its list (1 if all its scores are equal); 0 if the list
+    lacks the passage, as the list's last one has: its score is unknown, and not above that one. `z_score_sum`: these,
+    shifted and scaled so that they have mean 0 and variance 1 over the question's candidates (ZMUV: Montague and
+    Aslam, 2001); 0 if all are equal, as those of an empty list are.
 
-    A passage that is not listed gets what the last of the list has: its score is unknown, and not above that one.
+    The mean and variance are those of the candidates, not of the list alone. A list that ends early says that its few
+    passages are better than all other candidates; its own mean and variance would lose that (docs/evaluation.md).
     """
-    if method == "reciprocal_rank":
-        return 1 / (k + run.rank_R), np.zeros(questions)
-    share_R = _shares(run, questions)
-    if method == "weighted_sum":
-        return share_R, np.zeros(questions)
-    size_Q = np.maximum(np.bincount(run.question_R, minlength=questions), 1)
-    mean_Q = np.bincount(run.question_R, share_R, questions) / size_Q
-    off_R = share_R - mean_Q[run.question_R]
-    spread_Q = np.sqrt(np.bincount(run.question_R, off_R**2, questions) / size_Q)
-    spread_Q[spread_Q == 0] = 1  # if all scores are equal
-    return off_R / spread_Q[run.question_R], -mean_Q / spread_Q
+    passages = 1 + max(int(run.passage_R.max(initial=0)) for run in runs)
+    keys = [run.question_R * passages + run.passage_R for run in runs]
+    key_R = np.sort(np.concatenate(keys))
+    key_R = key_R[np.diff(key_R, prepend=-1) > 0]
+    question_R = key_R // passages
+    part_NR = np.zeros((len(runs), len(key_R)))
+    for part_R, key, run in zip(part_NR, keys, runs, strict=True):
+        listed_R = 1 / (k + run.rank_R) if method == "reciprocal_rank" else _shares(run)
+        part_R[np.searchsorted(key_R, key)] = listed_R
+        if method == "z_score_sum":
+            part_R[:] = _standardised(part_R, question_R)
+    return Union(question_R, key_R % passages, part_NR)
 
 
-def _shares(run: Run, questions: int) -> np.ndarray:
+def _shares(run: Run) -> np.ndarray:
     """Returns scores scaled to [0, 1] within their questions; 1 if all are equal."""
+    questions = int(run.question_R.max(initial=-1)) + 1
     low_Q, high_Q = np.full(questions, np.inf), np.full(questions, -np.inf)
     np.minimum.at(low_Q, run.question_R, run.score_R)
     np.maximum.at(high_Q, run.question_R, run.score_R)
@@ -75,18 +79,14 @@ def _shares(run: Run, questions: int) -> np.ndarray:
     return np.divide(run.score_R - low_R, width_R, out=np.ones_like(run.score_R), where=width_R > 0)
 
 
-def union(runs: Sequence[Run], method: Method, k: float) -> Union:
-    passages = 1 + max(int(run.passage_R.max(initial=0)) for run in runs)
-    keys = [run.question_R * passages + run.passage_R for run in runs]
-    key_R = np.sort(np.concatenate(keys))
-    key_R = key_R[np.diff(key_R, prepend=-1) > 0]
-    question_R = key_R // passages
-    part_NR = np.empty((len(runs), len(key_R)))
-    for part_R, key, run in zip(part_NR, keys, runs, strict=True):
-        listed_R, other_Q = parts(run, method, k, int(question_R.max(initial=-1)) + 1)
-        part_R[:] = other_Q[question_R]
-        part_R[np.searchsorted(key_R, key)] = listed_R
-    return Union(question_R, key_R % passages, part_NR)
+def _standardised(share_R: np.ndarray, question_R: np.ndarray) -> np.ndarray:
+    """Returns values shifted and scaled to mean 0 and variance 1 within their questions; 0 if all are equal."""
+    size_Q = np.maximum(np.bincount(question_R), 1)
+    mean_Q = np.bincount(question_R, share_R) / size_Q
+    off_R = share_R - mean_Q[question_R]
+    spread_Q = np.sqrt(np.bincount(question_R, off_R**2) / size_Q)
+    spread_Q[spread_Q == 0] = 1
+    return off_R / spread_Q[question_R]
 
 
 def fuse(runs: Sequence[Run], choice: Choice, k: float) -> Run:
