@@ -82,7 +82,13 @@ def print_answers(engine: "Engine", answers: "list[Answer]") -> None:
     from tasks.printable import printable
 
     how = f": {way_of(engine.metrics, FUSION)}" if engine.by == "fusion" else ""
-    out.print(f"{engine.run.name}, {engine.label(engine.by)}{how}\n", style="dim", markup=False, highlight=False)
+    out.print(
+        f"{engine.run.name}, {engine.label(engine.by)}{how}\n",
+        style="dim",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
     if not answers:
         out.print("nothing found")
     for answer in answers:

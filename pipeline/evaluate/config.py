@@ -1,16 +1,13 @@
 """The configuration of the evaluation. Imports no library that computes measures."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from pipeline.config import Config, Seed
 from pipeline.evaluate import systems
 from pipeline.evaluate.significance import Test
-
-if TYPE_CHECKING:
-    from pipeline.evaluate.fusion_choice import Ways
 
 SPLITS = ("dev", "test")
 
@@ -58,15 +55,6 @@ class EvaluateConfig(Config):
     100 in the Condenser paper's analysis). `[]`: not measured."""
     answers: int = Field(ge=1, le=100)
     """Passages per question and system that are stored with the measures, for the report."""
-
-    @property
-    def fusion_ways(self) -> "Ways":
-        """What `fusion_choice.choose` decides between."""
-        from pipeline.evaluate.fusion_choice import Ways
-
-        return Ways(
-            self.fusion_methods, self.fusion_weights, self.reciprocal_k, self.test, self.permutations, self.seed
-        )
 
     @field_validator("nb_recall")
     @classmethod

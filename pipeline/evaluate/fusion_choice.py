@@ -6,6 +6,7 @@ Legend of suffixes: R rows (of the union of some runs), G rows of what is judged
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from pipeline.evaluate.fusion import Choice, Method, union
 from pipeline.evaluate.short_tables import NO_DEV
 from pipeline.evaluate.significance import FEWEST, SURE, Test, proven_better
 from pipeline.formatting import counted, p_text
+
+if TYPE_CHECKING:
+    from pipeline.evaluate.config import EvaluateConfig
 
 REQUESTED = "as requested"
 """Why a fusion has its only method and weight."""
@@ -32,6 +36,12 @@ class Ways:
     permutations: int
     seed: int
     """See `significance.p_values`."""
+
+
+def ways_of(config: "EvaluateConfig") -> Ways:
+    """Returns the ways of a recipe."""
+    methods, weights = tuple(config.fusion_methods), tuple(config.fusion_weights)
+    return Ways(methods, weights, config.reciprocal_k, config.test, config.permutations, config.seed)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pipeline.data.runs import Run
 from pipeline.evaluate import answer_qrels, per_query
 from pipeline.evaluate.answer_qrels import CheckedPairs, find_answers
 from pipeline.evaluate.fusion import fuse
-from pipeline.evaluate.fusion_choice import FusionChoice, Judged, choose
+from pipeline.evaluate.fusion_choice import FusionChoice, Judged, choose, ways_of
 from pipeline.evaluate.max_passage import (
     as_documents,
     best_of_documents,
@@ -232,7 +232,7 @@ def choose_fusion(
     config, documents = common.config, common.documents
     if split != "dev":
         without = f"one of its runs has {NO_DEV}" if common.has_dev else NO_DEV
-        return choose(runs, config.fusion_ways, None, without)
+        return choose(runs, ways_of(config), None, without)
     relevant = checked.question_P[checked.holds_P], documents.of_P[checked.passage_P[checked.holds_P]]
     if questions.qrels:
         pairs = [(q, p) for q, grades in questions.qrels.items() for p, g in grades.items() if g >= config.relevance]
@@ -241,4 +241,4 @@ def choose_fusion(
         known_R = passage_R.is_valid()
         relevant = question_R.filter(known_R).to_numpy().astype(np.int64), passage_R.drop_null().to_numpy()
     judged = Judged(relevant, len(questions.qrels or questions.answers), documents.of_P)
-    return choose(runs, config.fusion_ways, judged)
+    return choose(runs, ways_of(config), judged)

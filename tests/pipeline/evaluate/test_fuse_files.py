@@ -1,7 +1,6 @@
 """Run files are fused without a collection."""
 
 import gzip
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from pipeline.data.collection import schemas, write_table
 from pipeline.data.run_files import run_file_rows
 from pipeline.errors import InputError
 from pipeline.evaluate.fuse_files import WAYS, fuse_files
+from pipeline.evaluate.fusion_choice import ways_of
 
 
 def trec(folder: Path, name: str, **lists: str) -> Path:
@@ -68,8 +68,7 @@ def test_the_default_is_reported_with_the_reason(settings, method, weight, why, 
 
 
 def test_the_ways_are_those_of_the_recipes():
-    ways = resolve("squad").evaluate.fusion_ways
-    assert replace(ways, methods=(*ways.methods,), weights=(*ways.weights,)) == WAYS
+    assert ways_of(resolve("squad").evaluate) == WAYS
 
 
 def test_judgements_are_measured_whether_or_not_they_choose(tmp_path):
