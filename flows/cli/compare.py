@@ -95,7 +95,7 @@ def comparison_table(systems: "list[SystemPair]") -> Table:
         name = system.a_label if same else f"{system.a_label}, {system.b_label}"
         difference = system.figures
         figures = share_text(difference.a), share_text(difference.b), *difference_texts(asdict(difference))
-        table.add_row(escape(f"{'best on dev: ' if system.best_on_dev else ''}{name}"), *figures)
+        table.add_row(escape(f"{'answers questions: ' if system.answering else ''}{name}"), *figures)
     return table
 
 

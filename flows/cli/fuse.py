@@ -29,33 +29,32 @@ def fuse(
         typer.Option(
             parser=expand_home,
             metavar="FILE",
-            help=f"Relevance judgements of dev questions (not test) that choose method and weight: {QRELS_FORMATS}.",
+            help="Relevance judgements of dev questions (not test) that may prove another method or weight better: "
+            f"{QRELS_FORMATS}.",
         ),
     ] = None,
     method: Annotated[
-        Literal["reciprocal_rank", "weighted_sum", "z_score_sum"] | None,
-        typer.Option(
-            help="Fusion method (default: with --qrels the better of the first two, without --qrels z_score_sum)."
-        ),
+        Literal["z_score_sum", "weighted_sum", "reciprocal_rank"] | None,
+        typer.Option(help="Fusion method (default: z_score_sum, unless --qrels prove another one better)."),
     ] = None,
     weight: Annotated[
         float | None,
         typer.Option(
             help="Weight of the first run, between 0 and 1; the other runs share the rest equally "
-            "(default: with --qrels the best weight, without --qrels the same weight for all)."
+            "(default: the same weight for all, unless --qrels prove another one better)."
         ),
     ] = None,
     relevance: Relevance = 1,
     depth: Annotated[int, typer.Option(min=1, help="Number of passages written per question.")] = 1000,
     as_json: Json = False,
 ) -> None:
-    """Combine runs of any systems into one, by reciprocal ranks or by scores.
+    """Combine runs of any systems into one: the sum of their z-normalised scores, with equal weights.
 
-    With --qrels, judgements of dev questions choose the method and the weight.
+    Another method or weight is used if you name it, or if at least 50 judged dev questions (--qrels) prove it better.
     """
     from pipeline.evaluate.fuse_files import fuse_files
-    from pipeline.evaluate.short_tables import METHODS
-    from pipeline.formatting import counted, share_text
+    from pipeline.evaluate.short_tables import fusion_text
+    from pipeline.formatting import share_text
 
     fused = fuse_files(runs, output, qrels=qrels, method=method, weight=weight, relevance=relevance, depth=depth)
     if as_json:
@@ -69,8 +68,5 @@ def fuse(
             table.add_row(escape(name), share_text(value))
         print_table(table)
     warn_questions_without_results(str(qrels), fused.unlisted)
-    chosen = f", chosen on {counted(fused.judged, 'questions')} of {qrels}" if fused.chosen else ""
-    if fused.not_tuned:
-        chosen = f", not tuned: {fused.not_tuned}"
-    text = f"{output}: {METHODS[fused.method]}, weight {fused.weight:.3g} of {runs[0]}{chosen}"
+    text = f"{output}: {fusion_text(fused.method, fused.weight, fused.why, fused.reciprocal_k)}"
     out.print(text, markup=False, highlight=False, soft_wrap=True)

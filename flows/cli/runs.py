@@ -102,7 +102,7 @@ def run_row(run: "RunRecord") -> RunRow:
     split = shown_split(evaluated.metrics)
     systems = evaluated.systems(split)
     part = evaluated.metrics["splits"][split]
-    measures = [measure for measure in SHORT if measure in systems.get(evaluated.best, {})]
+    measures = [measure for measure in SHORT if measure in systems.get(evaluated.answering, {})]
     return RunRow(
         recipe=run.name,
         created=run.created,
@@ -111,9 +111,9 @@ def run_row(run: "RunRecord") -> RunRow:
         id=evaluated.id,
         split=split,
         questions=(part if part["systems"] else part["answers"])["questions"],
-        best=evaluated.label(evaluated.best),
+        best=evaluated.label(evaluated.answering),
         on_dev=evaluated.on_dev,
-        shallow=evaluated.shallow(split, measures, [evaluated.best]),
+        shallow=evaluated.shallow(split, measures, [evaluated.answering]),
         notes=all_notes(evaluated.metrics),
         systems={evaluated.label(name): figures for name, figures in systems.items()},
     )
@@ -121,12 +121,12 @@ def run_row(run: "RunRecord") -> RunRow:
 
 def runs_notes(rows: list[RunRow]) -> list[str]:
     """What a reader of the table must know."""
-    from pipeline.evaluate.short_tables import NO_DEV
+    from pipeline.evaluate.short_tables import NOTHING_CHOSEN
 
     without_dev = [row.id for row in rows if row.on_dev is False and row.id]
     return [
-        *(["system: the best one on dev"] if any(row.on_dev for row in rows) else []),
-        *(f"{name}: not tuned: {NO_DEV}" for name in dict.fromkeys(without_dev)),
+        *(["system: the one that answers questions"] if any(row.id for row in rows) else []),
+        *(f"{name}: {NOTHING_CHOSEN}" for name in dict.fromkeys(without_dev)),
         *dict.fromkeys(f"{row.id}: {line}" for row in rows for line in row.shallow),
     ]
 

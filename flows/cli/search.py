@@ -16,8 +16,8 @@ SearchBy = Annotated[
     Literal["dense", "fusion", "bm25"] | None,
     typer.Option(
         metavar="METHOD",
-        help="Search method: dense, fusion or bm25 (default: the best one on the run's dev questions; without dev "
-        "questions dense).",
+        help="Search method: dense, fusion or bm25 (default: fusion, unless the run's dev questions prove another "
+        "one better).",
     ),
 ]
 
@@ -51,7 +51,7 @@ def search(
         raise InputError("where: the condition is empty; leave it out to search all passages")
     engine = newest_engine(Store(store_folder(store)), recipe, by)
     if engine.dense_instead:
-        terminal.print("by dense: a fusion was best on dev, but its first stage is a run file", style="dim")
+        terminal.print("by dense: the first stage of the fusion is a run file", style="dim")
     with terminal.status("Loading ...") as status, open_session(engine) as session:
         checked = check_question(session, Question(question, k, engine.by, where))
         loaded = time.perf_counter()
@@ -77,10 +77,18 @@ def print_answers(engine: "Engine", answers: "list[Answer]") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
+    from pipeline.evaluate.rows import FUSION
+    from pipeline.evaluate.short_tables import way_of
     from tasks.printable import printable
 
-    method = ", ".join(filter(None, (engine.label(engine.by), engine.not_tuned(engine.by))))
-    out.print(f"{engine.run.name}, {method}\n", style="dim", markup=False, highlight=False)
+    how = f": {way_of(engine.metrics, FUSION)}" if engine.by == "fusion" else ""
+    out.print(
+        f"{engine.run.name}, {engine.label(engine.by)}{how}\n",
+        style="dim",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
     if not answers:
         out.print("nothing found")
     for answer in answers:

@@ -82,6 +82,8 @@ class _Split(_Systems):
 class _Fusion(_Part):
     method: str
     weight: float | None = None
+    why: str | None = None
+    """None in evaluations of older versions."""
 
 
 class _Metrics(_Part):

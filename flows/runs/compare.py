@@ -20,7 +20,7 @@ from pipeline.evaluate.compare import (
     read_figures,
 )
 from pipeline.evaluate.measures import HITS
-from pipeline.evaluate.short_tables import NO_DEV
+from pipeline.evaluate.short_tables import NOTHING_CHOSEN
 from pipeline.evaluate.significance import Test
 
 
@@ -45,8 +45,8 @@ class SystemPair:
     a_label: str
     b_label: str
     """Names of the systems in tables."""
-    best_on_dev: bool
-    """Whether these are the best systems on dev of both runs."""
+    answering: bool
+    """Whether these are the systems by which both runs answer questions."""
     figures: ComparedPair
 
 
@@ -72,7 +72,7 @@ def compare_runs(
     """
     measure = known_measure(measure)
     split = shared_split(a, b, measure)
-    pairs, with_best = system_pairs(a, b, split, measure)
+    pairs, with_answering = system_pairs(a, b, split, measure)
     figures_a, figures_b = read_figures(a.folder, split, measure), read_figures(b.folder, split, measure)
     questions_a, questions_b = questions_of(figures_a), questions_of(figures_b)
     shared = sorted(questions_a & questions_b)
@@ -80,7 +80,7 @@ def compare_runs(
         raise InputError(f"{a.name} and {b.name}: no {'system' if shared else 'question'} of {split} in common")
     rows = compare_systems(figures_a, figures_b, shared, pairs, test, samples, seed)
     systems = [
-        SystemPair(x, y, a.label(x), b.label(y), with_best and a.on_dev and b.on_dev and (x, y) == pairs[-1], row)
+        SystemPair(x, y, a.label(x), b.label(y), with_answering and (x, y) == pairs[-1], row)
         for (x, y), row in zip(pairs, rows, strict=True)
     ]
     warnings = different_settings(a, b)
@@ -90,9 +90,9 @@ def compare_runs(
         if len(questions) > len(shared):
             count = len(questions) - len(shared)
             warnings.append(f"{run.name}: questions that the other run does not have, left out: {count:,}")
-    warnings += [f"{run.name}: {NO_DEV}, so nothing was chosen by them" for run in (a, b) if not run.on_dev]
-    if not with_best and a.on_dev and b.on_dev:
-        warnings.append(f"the best systems on dev were not both measured on {split}")
+    warnings += [f"{run.name}: {NOTHING_CHOSEN}" for run in (a, b) if not run.on_dev]
+    if not with_answering:
+        warnings.append(f"the systems that answer questions were not both measured on {split}")
     changed: list[ChangedQuestion] = []
     try:
         most = changes(figures_a, figures_b, shared, pairs[-1], number)
@@ -116,15 +116,15 @@ def shared_split(a: EvaluatedRun, b: EvaluatedRun, measure: str) -> str:
 
 
 def system_pairs(a: EvaluatedRun, b: EvaluatedRun, split: str, measure: str) -> tuple[list[Pair], bool]:
-    """(pairs of systems with the same name, then the pair of the best systems; whether that last pair is included).
+    """(pairs of systems with the same name, then the pair that answers questions; whether that last pair is included).
 
     The last pair needs figures on this split.
     """
     systems_a, systems_b = a.measured_by(split, measure), b.measured_by(split, measure)
     shared = [(name, name) for name in systems_a if name in systems_b]
-    best = (a.best, b.best)
-    if best[0] in systems_a and best[1] in systems_b:
-        return [*(pair for pair in shared if pair != best), best], True
+    answering = (a.answering, b.answering)
+    if answering[0] in systems_a and answering[1] in systems_b:
+        return [*(pair for pair in shared if pair != answering), answering], True
     return shared, False
 
 

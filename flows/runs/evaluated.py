@@ -42,10 +42,10 @@ class EvaluatedRun:
         return self.run.nodes["evaluate"].path
 
     @property
-    def best(self) -> str:
-        """The best system on dev; without dev the one that answers questions (`short_tables.default_system`)."""
-        winner = default_system(self.metrics)
-        return str(self.metrics["dense"]) if winner == "dense" else winner
+    def answering(self) -> str:
+        """The system that answers questions (`short_tables.default_system`)."""
+        system = default_system(self.metrics)
+        return str(self.metrics["dense"]) if system == "dense" else system
 
     @property
     def on_dev(self) -> bool:

@@ -122,7 +122,7 @@ def answers_as_json(
     return {
         "recipe": engine.run.name,
         "by": question.by,
-        "not_tuned": engine.not_tuned(question.by),
+        "fusion": engine.fusion(question.by),
         "question": question.text,
         "k": question.k,
         "where": question.where,

@@ -102,7 +102,7 @@ def ask(
 
 
 def first_depths(session: "Session", question: Question) -> Depths:
-    """Lengths of the first lists. For fusion: those with which its weight was chosen."""
+    """Lengths of the first lists. For fusion: those of the evaluation, over which scores are normalised."""
     recipe = session.engine.recipe
     if question.by == "fusion":
         return Depths(recipe["search"]["depth"], recipe["bm25"]["depth"])

@@ -1,4 +1,4 @@
-"""Which run in the store answers questions, and how: by default the newest, by its best system on dev."""
+"""Which run in the store answers questions, and how: by default the newest, by `short_tables.default_system`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from pipeline.bm25.settings import read_settings
 from pipeline.data.stored import rebuild_advice
 from pipeline.errors import InputError
 from pipeline.evaluate.rows import FUSION
-from pipeline.evaluate.short_tables import default_system, not_tuned
+from pipeline.evaluate.short_tables import default_system, fusion_of
 from tasks.stages import STAGES
 
 PRETRAINED = tuple(name for name in reversed(STAGES) if STAGES[name].pretrains)
@@ -46,9 +46,9 @@ class Engine:
 
     @cached_property
     def dense_instead(self) -> bool:
-        """Whether dense retrieval replaces a fusion that was best on dev: a run file cannot answer new questions."""
+        """Whether dense retrieval replaces the fusion: a run file as first stage cannot answer new questions."""
         bm25 = self.run.nodes.get("bm25")
-        if self.requested or self.metrics["winner_on_dev"] != "fusion" or bm25 is None or not bm25.path.exists():
+        if self.requested or default_system(self.metrics) != "fusion" or bm25 is None or not bm25.path.exists():
             return False
         return _is_run_file(bm25.path)
 
@@ -68,7 +68,7 @@ class Engine:
         return next(name for name in PRETRAINED if name in self.run.nodes) if dense == "pretrained" else dense
 
     def ways(self) -> list[By]:
-        """All search methods of the run, whichever was best on dev."""
+        """All search methods of the run, whichever answers by default."""
         bm25 = self.run.nodes.get(self.part("bm25")) if "bm25" in self.run.nodes else None
         has_bm25 = bm25 is not None and bm25.path.exists() and not _is_run_file(bm25.path)
         has_dense = self.metrics["dense"] is not None and replace(self, requested="dense").is_complete()
@@ -81,9 +81,10 @@ class Engine:
         first = self.metrics["labels"]["bm25"]
         return {"fusion": f"dense + {first}", "bm25": first}.get(by, by)
 
-    def not_tuned(self, by: By) -> str | None:
-        """Why the fusion's weight was not tuned. None if dev questions chose it, or for another search method."""
-        return not_tuned(self.metrics, FUSION) if by == "fusion" else None
+    def fusion(self, by: By) -> dict[str, Any] | None:
+        """Method and weight of the fusion, and why (None in older evaluations). None for another search method."""
+        chosen = fusion_of(self.metrics, FUSION) if by == "fusion" else None
+        return None if chosen is None else {name: chosen.get(name) for name in ("method", "weight", "why")}
 
     def needed_nodes(self) -> list[str]:
         """The nodes whose artifacts answer questions."""

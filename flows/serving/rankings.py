@@ -200,7 +200,7 @@ def gpu_vectors(index: Index) -> "GpuVectors | None":
 def fuse_rankings(
     bm25: Sequence[Ranking], dense: Sequence[Ranking], choice: Choice, reciprocal_k: float
 ) -> list[Ranking]:
-    """Fuses each question's two lists. They must be as long as the lists with which the weight was chosen."""
+    """Fuses each question's two lists. They must be as long as the evaluation's, over which scores are normalised."""
     runs = [
         ranked(
             np.repeat(np.arange(len(lists)), [len(one.rows_K) for one in lists]),

@@ -204,7 +204,7 @@ def session_description(session: Session) -> dict[str, Any]:
         "created": engine.run.created,
         "by": engine.by,
         "ways": {way: engine.label(way) for way in session.ways},
-        "not_tuned": engine.not_tuned("fusion"),
+        "fusion": engine.fusion("fusion"),
         "passages": session.passages.count,
         "k": min(DOCUMENTS, session.passages.count),
         "columns": session.where.columns,

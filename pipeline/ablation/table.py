@@ -198,8 +198,8 @@ def note(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figu
     """Returns an explanation of the figures, in a few sentences."""
     seeds = Counter((cell.row, cell.size) for cell in config.cells).values()
     over = f", means over {_range(seeds)} seeds of fine-tuning" if max(seeds) > 1 else ""
-    chosen = any(figure["negatives"] == FUSION and figure["split"] == "dev" for figure in figures)
-    joined = f" {HEADINGS[FUSION]}: joined in the way that is best on dev, so that dev flatters it." if chosen else ""
+    on_dev = any(figure["negatives"] == FUSION and figure["split"] == "dev" for figure in figures)
+    joined = f" {HEADINGS[FUSION]}: where dev chose the way of fusion, its figures on dev flatter it." if on_dev else ""
     cut = "".join(f" {line}" for line in shallow_notes(config, figures))
     return f"Mean [95 % interval] over questions{over}.{marked(config, tests)}{joined}{cut}"
 

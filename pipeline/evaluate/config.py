@@ -32,13 +32,13 @@ class EvaluateConfig(Config):
     fusions: list[Annotated[list[str], Field(min_length=2)]]
     """Fusions besides that of BM25 and the last dense run: two or more of `bm25`, `pretrained`, `stage1`, `stage2`
     (`stage2-2`, ... of further rounds), `rerank` and the names of `systems`."""
-    fusion_methods: list[Literal["reciprocal_rank", "weighted_sum", "z_score_sum"]] = Field(min_length=1)
-    """Fusion methods to try; each fusion uses the best by MRR@10 on dev (if dev has only answers, a passage that holds
-    one is relevant). If dev cannot decide (no dev questions, a run without them, nothing relevant is found) and several
-    methods are named, scores are z-normalised and added."""
+    fusion_methods: list[Literal["z_score_sum", "weighted_sum", "reciprocal_rank"]] = Field(min_length=1)
+    """Fusion methods. A single one is used. Of several, z-normalised scores are added, unless at least 50 dev questions
+    prove another method or weight better by MRR@10 (p < .05, paired by `test`, corrected by Holm's method for the
+    number of methods and weights). If dev has only answers, a passage that holds one is relevant."""
     fusion_weights: list[Annotated[float, Field(gt=0, lt=1)]] = Field(min_length=1)
-    """Weights of the first run (BM25) to try on dev; the other runs share the rest equally. If dev cannot decide and
-    several weights are named, all runs have equal weights."""
+    """Weights of the first run (BM25); the other runs share the rest equally. A single one is used. Of several, all
+    runs have equal weights, unless dev proves another one better."""
     reciprocal_k: float = Field(gt=0)
     """k in weight / (k + rank): 60 in Cormack, Clarke and Buettcher (2009)."""
     bootstrap_samples: int = Field(ge=100)

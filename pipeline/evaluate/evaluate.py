@@ -13,6 +13,7 @@ from pipeline.evaluate import systems
 from pipeline.evaluate.config import SPLITS, EvaluateConfig
 from pipeline.evaluate.rows import FUSION, fusion_rows, labels, last_dense
 from pipeline.evaluate.short_tables import tables_of
+from pipeline.evaluate.significance import FEWEST, is_significant
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work, silent
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from pipeline.data.runs import Run
-    from pipeline.evaluate.split import FusionChoice
+    from pipeline.evaluate.fusion_choice import FusionChoice
 
 
 def missing(config: EvaluateConfig) -> list[str]:
@@ -66,9 +67,10 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     20 and 100) those with answers; a split may have either or both. A question without results counts as zero, and is
     counted. A system is in a split's table only if its run has rows of that split.
     `runs`: by system, in the table's order (`pretrained`, `stage1`, `stage2`, `stage2-2`, ..., `rerank`; or `model`).
-    The row `fusion` joins BM25 with the last dense run, `stage1 + GAR` is one of `config.fusions`; each uses the method
-    and weight that are best on dev. Raises `InputError` for fusions of missing runs, for runs with NaN scores, unknown
-    or duplicate passages, and if no question of dev and test can be measured.
+    The row `fusion` joins BM25 with the last dense run, `stage1 + GAR` is one of `config.fusions`; each adds
+    z-normalised scores with equal weights, unless dev proves another way better (`fusion_choice.choose`). Raises
+    `InputError` for fusions of missing runs, for runs with NaN scores, unknown or duplicate passages, and if no
+    question of dev and test can be measured.
     """
     import pyarrow as pa
 
@@ -83,7 +85,8 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     by_split = {split: read_split_questions(collection, split, config.relevance) for split in SPLITS}
     query_ids = {split: questions.query_ids for split, questions in by_split.items()}
     others, counts = systems.read_systems(config.systems, query_ids, documents.ids, work.progress)
-    common = Common(config, collection, passage_ids, documents, joined, depths(bm25), work)
+    has_dev = len(query_ids["dev"]) > 0
+    common = Common(config, collection, passage_ids, documents, joined, has_dev, depths(bm25), work)
     choices: dict[str, FusionChoice] = {}
     splits: dict[str, Any] = {}
     tables: dict[str, list[pa.Table]] = {"per_query": [], "answers": [], "answer_qrels": []}
@@ -116,7 +119,10 @@ def assembled(
 ) -> dict[str, Any]:
     """Returns the content of metrics.json. `counts`: of the rows of other systems' files."""
     dense = last_dense(folders)
-    chosen = {name: {**asdict(one.choice), "chosen_on_dev": one.on_dev} for name, one in choices.items()}
+    chosen = {
+        name: {**asdict(one.choice), "chosen_on_dev": one.chosen_on_dev, "why": one.why}
+        for name, one in choices.items()
+    }
     return {
         "config": config.model_dump(exclude={"systems"}),
         "labels": labels(folders.get("bm25"), [*folders, *sorted(config.systems)], joined),
@@ -148,19 +154,26 @@ def read_runs(
 
 
 def winner(splits: Mapping[str, Any], dense: str | None) -> str | None:
-    """Returns the best on dev: `dense`, `fusion`, or `bm25` if there is no dense run. None without dev.
+    """Returns what answers questions after a look at dev: `fusion`, or one of its runs (`dense`, `bm25`) that at least
+    FEWEST questions prove better. `dense` if dev has no fusion, `bm25` if there is no dense run. None without dev.
 
-    Compares MRR@10 on dev, or hits@20 if dev has only answers; `dense` if not both were measured.
+    Compares MRR@10 on dev, or hits@20 if dev has only answers.
     """
     if "dev" not in splits:
         return None
     if dense is None:
         return "bm25"
-    dev = splits["dev"]
-    figures, measure = (dev["systems"], "RR@10") if dev["systems"] else (dev.get("answers", dev)["systems"], "hits@20")
-    if FUSION not in figures or dense not in figures:
+    dev, measure = splits["dev"], "RR@10"
+    if not dev["systems"]:
+        dev, measure = dev.get("answers", dev), "hits@20"
+    if FUSION not in dev["systems"]:
         return "dense"
-    return "fusion" if figures[FUSION][measure]["mean"] > figures[dense][measure]["mean"] else "dense"
+    losses = {}
+    for way, run in (("dense", dense), ("bm25", "bm25")):
+        difference = dev["differences"][f"{FUSION} - {run}"][measure]
+        if difference["mean"] < 0 and is_significant(difference) and dev["questions"] >= FEWEST:
+            losses[way] = difference["mean"]
+    return min(losses, key=lambda way: losses[way]) if losses else "fusion"
 
 
 def flat_metrics(metrics: Mapping[str, Any]) -> Metrics:

@@ -5,7 +5,7 @@ Legend of suffixes: R rows of a run.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -18,17 +18,20 @@ from pipeline.data.qrels import Qrels, read_qrels
 from pipeline.data.runs import SCHEMA, Run, trec_lines
 from pipeline.data.text.text_files import check_file
 from pipeline.errors import InputError
-from pipeline.evaluate.fusion import Method, choose, fuse, is_relevant, mean_reciprocal_rank, untuned
-from pipeline.evaluate.short_tables import NO_DEV, NOTHING_FOUND
+from pipeline.evaluate.fusion import Method, fuse
+from pipeline.evaluate.fusion_choice import Judged, Ways, choose, is_relevant, reciprocal_ranks
 from pipeline.paths import absolute_path
 from pipeline.runtime.work import silent
 
-METHODS: tuple[Method, ...] = ("reciprocal_rank", "weighted_sum")
-"""Methods to try."""
-WEIGHTS = tuple(n / 10 for n in range(1, 10))
-"""Weights of the first run to try."""
-K = 60.0
-"""Cormack, Clarke and Buettcher (2009)."""
+WAYS = Ways(
+    methods=("z_score_sum", "weighted_sum", "reciprocal_rank"),
+    weights=tuple(n / 10 for n in range(1, 10)),
+    k=60.0,
+    test="randomisation",
+    permutations=10_000,
+    seed=42,
+)
+"""The ways of the recipes (flows/recipes/base.yaml)."""
 QUESTIONS = 512
 """Questions written at a time."""
 
@@ -40,10 +43,11 @@ class Fused:
     method: Method
     weight: float
     """Weight of the first run; the others share the rest equally."""
-    chosen: bool
-    """Whether judgements chose method or weight."""
-    not_tuned: str | None
-    """Why judgements did not choose, if method or weight was open."""
+    reciprocal_k: float
+    chosen_on_dev: bool
+    """Whether judgements proved method and weight better than the default."""
+    why: str
+    """Why method and weight are these."""
     questions: int
     judged: int
     """Questions with a relevant passage, which are measured. 0 without judgements."""
@@ -65,8 +69,8 @@ def fuse_files(
 ) -> Fused:
     """Writes the TREC run `out` of all passages in at least one file, the first `depth` of each question.
 
-    If `method` or `weight` is None, the one with the best MRR@10 on `qrels` is used; without qrels, or if nothing
-    relevant is found, `fusion.untuned`. Equal scores keep the order in which the files first name the passages.
+    If `method` or `weight` is None, the default is used unless `qrels` prove another way better
+    (`fusion_choice.choose`). Equal scores keep the order in which the files first name the passages.
     Raises InputError as `run_files.read_run_file` does, for a duplicate passage of a question, for qrels without a
     question of the runs, and if `out` is an input file or cannot be written.
     """
@@ -75,26 +79,25 @@ def fuse_files(
     questions: dict[str, int] = {}
     passages: dict[str, int] = {}
     runs = [numbered_run(path, questions, passages) for path in paths]
-    methods, weights = (method,) if method else METHODS, (weight,) if weight else WEIGHTS
-    choice = untuned(len(runs), methods, weights)
+    ways = replace(WAYS, methods=(method,) if method else WAYS.methods, weights=(weight,) if weight else WAYS.weights)
     judged, unlisted, measured, total = 0, 0, dict[str, float](), len(questions)
-    chosen = False
+    dev = None
     if qrels is not None:
         relevant, judged, unlisted = _relevant(judgements, questions, passages, relevance)
         if judged == unlisted:
             raise InputError(f"{qrels}: no question of the runs has a relevant passage in this file")
-        if method is None or weight is None:
-            best = choose(runs, relevant, total, methods, weights, K)
-            choice, chosen = best or choice, best is not None
-    fused = fuse(runs, choice, K)
+        dev = Judged(relevant, judged)
+    chosen = choose(runs, ways, dev)
+    choice = chosen.choice
+    fused = fuse(runs, choice, ways.k)
     if qrels is not None:
         for name, run in zip([*map(str, paths), "fused"], [*runs, fused], strict=True):
             relevant_R = is_relevant(run.question_R, run.passage_R, relevant)
-            mean = mean_reciprocal_rank(run.question_R, run.passage_R, -run.rank_R, relevant_R, total)
-            measured[name] = round(mean * total / judged, 6)
+            ranks_Q = reciprocal_ranks(run.question_R, run.passage_R, -run.rank_R, relevant_R, total)
+            measured[name] = round(float(ranks_Q.sum()) / judged, 6)
     _write(out, fused, [*questions], [*passages], depth)
-    why = None if chosen or (method and weight) else NO_DEV if qrels is None else NOTHING_FOUND
-    return Fused(choice.method, choice.weight, chosen, why, total, judged, unlisted, measured)
+    reason = chosen.chosen_on_dev, chosen.why
+    return Fused(choice.method, choice.weight, ways.k, *reason, total, judged, unlisted, measured)
 
 
 def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float | None) -> None:

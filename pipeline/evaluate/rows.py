@@ -50,11 +50,11 @@ def compared(names: Sequence[str], others: Sequence[str], joined: Mapping[str, S
     """Returns the pairs of systems whose difference gets a row.
 
     These are each dense system and the one before it; the last one and systems built on it, or `others`; a fusion and
-    its first part.
+    each of its parts.
     """
     dense = [name for name in names if name not in (*others, *joined) and is_dense(name)]
     pairs = [(after, before) for before, after in itertools.pairwise(dense)]
     if dense and "rerank" in names:
         pairs.append(("rerank", dense[-1]))
     pairs += [(dense[-1], name) for name in names if dense and name in others]
-    return pairs + [(row, members[0]) for row, members in joined.items() if row in names]
+    return pairs + [(row, member) for row, members in joined.items() if row in names for member in members]

@@ -1,7 +1,7 @@
 """What the tables of results call systems, and how they write figures."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.evaluate.shallow import shallow
 from pipeline.formatting import counted, estimate_text, p_text
@@ -28,8 +28,7 @@ METHODS = {
 }
 """What a fusion adds."""
 NO_DEV = "no dev questions"
-NOTHING_FOUND = "nothing relevant is found on dev"
-"""Why a fusion is not tuned."""
+NOTHING_CHOSEN = f"{NO_DEV}, so nothing was chosen by them"
 
 Systems = Mapping[str, Mapping[str, Mapping[str, float]]]
 """{system: {measure: {mean, low, high}}}."""
@@ -54,33 +53,32 @@ def on_dev(metrics: Mapping[str, Any]) -> bool:
 
 
 def default_system(metrics: Mapping[str, Any]) -> str:
-    """Returns the system that answers by default: the best one on dev; without dev the dense run, or BM25."""
-    return str(metrics["winner_on_dev"] or ("bm25" if metrics["dense"] is None else "dense"))
+    """Returns the system that answers by default: the fusion, unless dev proves one of its runs better; without a
+    fusion the dense run, or BM25."""
+    if metrics["winner_on_dev"]:
+        return str(metrics["winner_on_dev"])
+    return "fusion" if metrics["fusion"] else "bm25" if metrics["dense"] is None else "dense"
 
 
-def not_tuned(metrics: Mapping[str, Any], row: str) -> str | None:
-    """Why the fusion `row` joins its runs in a way that nothing has chosen; None where dev chose it, where the recipe
-    leaves no choice, and for a row that is no fusion."""
+def fusion_of(metrics: Mapping[str, Any], row: str) -> Mapping[str, Any] | None:
+    """Returns {method, weight, why, chosen_on_dev} of the fusion `row`; None for another row."""
     chosen = metrics["fusion"] if row == "fusion" else metrics.get("fusions", {}).get(row)
-    config = metrics.get("config", {})
-    tried = (config.get("fusion_methods", ()), config.get("fusion_weights", ()))
-    if chosen is None or chosen.get("chosen_on_dev", True) or all(len(found) == 1 for found in tried):
-        return None
-    if not on_dev(metrics):
-        return f"not tuned: {NO_DEV}"
-    dev = metrics["splits"]["dev"]
-    measured = {*dev["systems"], *dev.get("answers", dev)["systems"]}
-    return f"not tuned: {NOTHING_FOUND if row in measured else 'one of its runs has ' + NO_DEV}"
+    return cast("Mapping[str, Any] | None", chosen)
 
 
 def way_of(metrics: Mapping[str, Any], row: str) -> str:
-    """How the fusion `row` combines its runs: `z-normalised scores, the first with weight 0.5, not tuned: ...`."""
-    chosen = metrics["fusion"] if row == "fusion" else metrics["fusions"][row]
-    k = f" (k = {metrics['config']['reciprocal_k']:g})" if chosen["method"] == "reciprocal_rank" else ""
-    why = not_tuned(metrics, row) or ("method and weight chosen on dev" if chosen["chosen_on_dev"] else "")
-    return ", ".join(
-        filter(None, (f"{METHODS[chosen['method']]}{k}", f"the first with weight {chosen['weight']:.3g}", why))
+    """How the fusion `row` combines its runs: `z-normalised scores, the first with weight 0.5 (default: ...)`."""
+    chosen = fusion_of(metrics, row)
+    assert chosen is not None
+    return fusion_text(
+        chosen["method"], chosen["weight"], chosen.get("why"), metrics.get("config", {}).get("reciprocal_k")
     )
+
+
+def fusion_text(method: str, weight: float, why: str | None, reciprocal_k: float | None) -> str:
+    """As `way_of`. Older versions of the evaluation have no `why`."""
+    k = f" with k = {reciprocal_k:g}" if method == "reciprocal_rank" and reciprocal_k is not None else ""
+    return f"{METHODS[method]}{k}, the first with weight {weight:.3g}{f' ({why})' if why else ''}"
 
 
 def tables_of(metrics: Mapping[str, Any], split: str) -> list[tuple[Systems, Mapping[str, str]]]:
@@ -144,7 +142,7 @@ def notes(metrics: Mapping[str, Any]) -> list[str]:
             f"questions left out because they have no relevant passage: {part['questions_without_relevant']:,}"
         )
     for name in metrics["labels"]:
-        if name in {*part["systems"], *part.get("answers", part)["systems"]} and not_tuned(metrics, name):
+        if name in {*part["systems"], *part.get("answers", part)["systems"]} and fusion_of(metrics, name):
             lines.append(f"{metrics['labels'][name]}: {way_of(metrics, name)}")
     for name, counts in metrics.get("systems", {}).items():
         for what in ("other questions", "unknown passages"):

@@ -4,7 +4,7 @@ Legend of suffixes: Q questions, M measures, P pairs of systems, C columns (pair
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,8 @@ SAMES = 1e-9
 """Smaller differences of a question's figures count as zero, and of sums as equal: last bits of sums may differ."""
 SURE = 0.05
 """Corrected p below which a difference is significant, in every table."""
+FEWEST = 50
+"""Questions below which nothing is chosen by them: their few differences mislead, and p is rough."""
 CELLS = 4_000_000
 """Numbers of one block of random signs: 32 MB."""
 
@@ -81,6 +83,28 @@ def holm(p_PM: np.ndarray) -> np.ndarray:
     corrected_PM = np.empty_like(p_PM)
     np.put_along_axis(corrected_PM, by_PM, np.minimum(raised_PM, 1.0), axis=0)
     return corrected_PM
+
+
+class Better(NamedTuple):
+    """A candidate that is better than the default."""
+
+    column: int
+    p: float
+    """Corrected by Holm's method for the number of candidates."""
+
+
+def proven_better(difference_QC: np.ndarray, test: Test, samples: int, seed: int) -> Better | None:
+    """Returns the best of the candidates that questions prove better than a default, None if they prove none: fewer
+    than FEWEST questions, or no mean above 0 with corrected p < SURE. Of equal means the first.
+
+    `difference_QC`: each candidate's figures less the default's. `test`, `samples` and `seed`: see `p_values`.
+    """
+    if len(difference_QC) < FEWEST:
+        return None
+    p_C = holm(p_values(difference_QC, test, samples, seed)[:, None])[:, 0]
+    mean_C = np.where(p_C < SURE, difference_QC.mean(axis=0), 0.0)
+    best = int(mean_C.argmax())
+    return Better(best, float(p_C[best])) if mean_C[best] > 0 else None
 
 
 def rounded_p(p: float) -> float:

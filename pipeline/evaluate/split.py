@@ -14,7 +14,8 @@ from pipeline.data.qrels import Qrels
 from pipeline.data.runs import Run
 from pipeline.evaluate import answer_qrels, per_query
 from pipeline.evaluate.answer_qrels import CheckedPairs, find_answers
-from pipeline.evaluate.fusion import Choice, choose, fuse, untuned
+from pipeline.evaluate.fusion import fuse
+from pipeline.evaluate.fusion_choice import FusionChoice, Judged, choose, ways_of
 from pipeline.evaluate.max_passage import (
     as_documents,
     best_of_documents,
@@ -26,6 +27,7 @@ from pipeline.evaluate.measures import HIT_PROVIDERS, HITS, MEASURES, PROVIDERS,
 from pipeline.evaluate.questions import SplitQuestions, select_questions
 from pipeline.evaluate.rows import compared, is_dense
 from pipeline.evaluate.shallow import cut_at
+from pipeline.evaluate.short_tables import NO_DEV
 from pipeline.evaluate.significance import tabulated
 from pipeline.runtime.work import Work
 
@@ -48,15 +50,6 @@ class SplitFigures:
 
 
 @dataclass(frozen=True)
-class FusionChoice:
-    """Method and weight of a fusion."""
-
-    choice: Choice
-    on_dev: bool
-    """Whether dev chose it."""
-
-
-@dataclass(frozen=True)
 class Common:
     """What all splits of an evaluation share."""
 
@@ -68,6 +61,8 @@ class Common:
     """What is judged: the passages, or the documents that they were cut from."""
     joined: Mapping[str, Sequence[str]]
     """{fusion: its runs}."""
+    has_dev: bool
+    """Whether dev has questions that can be measured."""
     depths: Mapping[str, int]
     """{run: requested length of its lists} of runs whose lists end if nothing more is found."""
     work: Work
@@ -232,15 +227,12 @@ def _table(common: Common, values: Values, measures: Sequence[str]) -> dict[str,
 def choose_fusion(
     common: Common, split: str, runs: Sequence[Run], questions: SplitQuestions, checked: CheckedPairs
 ) -> FusionChoice:
-    """Returns the best fusion on dev, by qrels, or by answers if there are none (passages below the first 100 of each
-    run then count as no hit). Test never chooses: without dev runs, or if nothing relevant is found on dev, the result
-    is `fusion.untuned`."""
-    config = common.config
-    methods, weights = config.fusion_methods, config.fusion_weights
-    default = FusionChoice(untuned(len(runs), methods, weights), on_dev=False)
+    """Returns how to fuse the runs: `fusion_choice.choose` by qrels of dev, or by answers if there are none (passages
+    below the first 100 of each run then count as no hit). Test never chooses."""
+    config, documents = common.config, common.documents
     if split != "dev":
-        return default
-    documents = common.documents
+        without = f"one of its runs has {NO_DEV}" if common.has_dev else NO_DEV
+        return choose(runs, ways_of(config), None, without)
     relevant = checked.question_P[checked.holds_P], documents.of_P[checked.passage_P[checked.holds_P]]
     if questions.qrels:
         pairs = [(q, p) for q, grades in questions.qrels.items() for p, g in grades.items() if g >= config.relevance]
@@ -248,5 +240,5 @@ def choose_fusion(
         question_R = pc.index_in(pa.array([q for q, _ in pairs], pa.string()), value_set=questions.query_ids)
         known_R = passage_R.is_valid()
         relevant = question_R.filter(known_R).to_numpy().astype(np.int64), passage_R.drop_null().to_numpy()
-    best = choose(runs, relevant, len(questions.query_ids), methods, weights, config.reciprocal_k, documents.of_P)
-    return FusionChoice(best, on_dev=True) if best else default
+    judged = Judged(relevant, len(questions.qrels or questions.answers), documents.of_P)
+    return choose(runs, ways_of(config), judged)

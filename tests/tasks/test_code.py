@@ -89,7 +89,7 @@ FORMULAS = {
         "passages_PE.T * temperature",
         {"finetune"},
     ),
-    "fusion": ("evaluate/fusion.py", "mean_Q / spread_Q", "mean_Q * spread_Q", {"evaluate"}),
+    "fusion": ("evaluate/fusion.py", "off_R / spread_Q", "off_R * spread_Q", {"evaluate"}),
     "lists of an index": ("dense/index.py", "BLOCK = 16384", "BLOCK = 8192", {"index"}),
     "exact search": ("dense/rescore.py", "np.float64", "np.float32", {"index", "search"}),
     "order of sums over ranks": (

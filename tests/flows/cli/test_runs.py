@@ -119,30 +119,35 @@ def test_incomplete_metrics_hide_no_other_run(store):
     assert lines[1].split()[:2] == ["2026-11-05", "old"]
     assert lines[1].rstrip().endswith("cannot be read")
     assert len(lines) == 9
-    assert lines[-3] == "system: the best one on dev"
+    assert lines[-3] == "system: the one that answers questions"
 
 
-def test_a_system_best_on_dev_but_not_measured_on_test_is_reported(store):
+def test_an_answering_system_that_is_not_measured_on_test_is_reported(store):
     test = {**METRICS["splits"]["test"], "systems": {"stage1": figures(0.4)}}
     record(store, "nobest", 6, json.dumps({**METRICS, "splits": {**METRICS["splits"], "test": test}}))
     assert "BM25 + stage 1, not measured on test" in list_runs(store, "-n", "1")
 
 
-@pytest.mark.parametrize("winner", [None, "dense"])  # older versions have a winner without dev questions
-@pytest.mark.parametrize("dense", ["stage1", None])
-def test_without_dev_questions_nothing_is_best_on_dev(store, winner, dense):
+@pytest.mark.parametrize(
+    ("changed", "shown"),
+    [
+        ({}, "BM25 + stage 1"),
+        ({"fusion": None}, "stage 1"),
+        ({"fusion": None, "dense": None}, "BM25"),
+        ({"winner_on_dev": "dense"}, "stage 1"),  # older versions have a winner without dev questions
+    ],
+)
+def test_without_dev_questions_the_fusion_answers(store, changed, shown):
     test = {"test": METRICS["splits"]["test"]}
-    best = "bm25" if winner and not dense else winner
-    record(store, "zero", 6, json.dumps({**METRICS, "splits": test, "winner_on_dev": best, "dense": dense}))
+    record(store, "zero", 6, json.dumps({**METRICS, "splits": test, "winner_on_dev": None, **changed}))
     output = list_runs(store, "-n", "1")
-    assert "best on dev" not in output
-    assert output.splitlines()[1].split()[3:-3] == (["test", "stage", "1"] if dense else ["test", "BM25"])
-    assert "66666666: not tuned: no dev questions" in output.splitlines()
+    assert output.splitlines()[1].split()[3:-3] == ["test", *shown.split()]
+    assert "66666666: no dev questions, so nothing was chosen by them" in output.splitlines()
     (listed,) = json.loads(list_runs(store, "-n", "1", "--json"))
     assert listed["on_dev"] is False
     both = list_runs(store)
-    assert "system: the best one on dev" in both
-    assert "66666666: not tuned: no dev questions" in both
+    assert "system: the one that answers questions" in both
+    assert "66666666: no dev questions, so nothing was chosen by them" in both
 
 
 @pytest.mark.parametrize(

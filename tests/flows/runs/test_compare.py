@@ -104,7 +104,7 @@ def test_a_recipe_names_its_newest_run(store):
     lines = result.stdout.splitlines()
     assert lines[0] == "RR@10 on 5 questions of test"
     assert lines[1:3] == [f"a  one {'2' * 8}", f"b  two {'3' * 8}"]
-    assert lines[5].split()[:8] == ["best", "on", "dev:", "stage", "1", ".600", ".800", ".200"]
+    assert lines[5].split()[:7] == ["answers", "questions:", "stage", "1", ".600", ".800", ".200"]
     assert lines[5].split()[-3:] == ["2", "2", "1"]
     assert result.stderr.splitlines() == [
         "warning: the two runs have different collections",
@@ -115,12 +115,11 @@ def test_a_recipe_names_its_newest_run(store):
 
 
 @pytest.mark.parametrize(("a", "b"), [(False, False), (True, False), (False, True)])
-def test_without_dev_questions_nothing_is_best_on_dev(store, a, b):
+def test_without_dev_questions_a_warning_says_so(store, a, b):
     add(store, "first", 6, LISTS["poor"], QUESTIONS, dev=a)
     add(store, "other", 7, LISTS["good"], QUESTIONS, node="stage2", dev=b)
     result = run_compare(store, "first", "other")
-    assert "best on dev" not in result.output
-    assert result.stdout.splitlines()[5].split()[:4] == ["stage", "1,", "stage", "2"]
+    assert result.stdout.splitlines()[5].split()[:6] == ["answers", "questions:", "stage", "1,", "stage", "2"]
     without = [name for name, dev in ((f"first {'6' * 8}", a), (f"other {'7' * 8}", b)) if not dev]
     messages = [line for line in result.stderr.splitlines() if "no dev questions" in line]
     assert messages == [f"warning: {name}: no dev questions, so nothing was chosen by them" for name in without]
@@ -163,7 +162,7 @@ def test_a_narrow_terminal_shows_every_name_and_figure(store):
     assert heading.split() == ["a", "b", "b", "−", "a", "p", "(Holm)", "wins", "ties", "losses"]
     wide = run_compare(store, "one", "1111").stdout.splitlines()[5].split()
     assert lines[0].split()[-9:] == wide[-9:]
-    assert "".join(line[:10].strip() for line in lines[:3]).replace(" ", "") == "bestondev:stage1"
+    assert "".join(line[:10].strip() for line in lines[:3]).replace(" ", "") == "answersquestions:stage1"
 
 
 def test_json_has_the_figures_and_the_changed_questions(store):
@@ -171,16 +170,16 @@ def test_json_has_the_figures_and_the_changed_questions(store):
     assert (output["split"], output["measure"], output["questions"]) == ("test", "Success@5", 6)
     assert output["a"] == {"recipe": "one", "id": "2" * 8}
     [row] = output["systems"]
-    assert (row["a"], row["b_label"], row["best_on_dev"]) == ("stage1", "stage 1", True)
+    assert (row["a"], row["b_label"], row["answering"]) == ("stage1", "stage 1", True)
     assert (row["figures"]["wins"], row["figures"]["losses"]) == (1, 0)
     assert [change["query_id"] for change in output["changes"]] == ["t2"]
     assert output["changes"][0]["b_first"]["relevant"] is True
 
 
-def test_systems_with_different_names_are_compared_as_the_best_on_dev(store):
+def test_systems_with_different_names_are_compared_if_both_answer_questions(store):
     add(store, "later", 4, LISTS["good"], QUESTIONS, node="stage2")
     lines = run_compare(store, "1111", "later").stdout.splitlines()
-    assert lines[5].startswith("best on dev: stage 1, stage 2 ")
+    assert lines[5].startswith("answers questions: stage 1, stage 2 ")
     assert lines[5].split()[-3:] == ["0", "6", "0"]
     assert len([line for line in lines if "stage" in line]) == 1
 
@@ -193,7 +192,7 @@ def test_different_relevance_grades_are_reported(store):
 def test_the_figures_need_no_collection(store):
     shutil.rmtree(store.root.parent / "one-1" / "ingest")
     result = run_compare(store, "one", "1111")
-    assert "best on dev: stage 1" in result.stdout
+    assert "answers questions: stage 1" in result.stdout
     assert "the questions that changed cannot be shown: " in result.stderr
 
 
@@ -207,7 +206,7 @@ def test_questions_with_answers_are_compared_by_hits(store):
     add(store, "nq", 7, LISTS["good"], QUESTIONS, by_answers=True)
     lines = [line.rstrip() for line in run_compare(store, "6666", "nq", "--measure", "hits@5").stdout.splitlines()]
     assert lines[0] == "hits@5 on 6 questions of test"
-    assert lines[5].split()[:7] == ["best", "on", "dev:", "stage", "1", ".667", "1.000"]
+    assert lines[5].split()[:6] == ["answers", "questions:", "stage", "1", ".667", "1.000"]
     assert lines[5].split()[-3:] == ["2", "4", "0"]
     at = lines.index("question t2")
     assert lines[at + 1 : at + 3] == [

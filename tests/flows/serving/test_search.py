@@ -16,10 +16,8 @@ from fused import fuse_lists
 from searched import hits_of
 from typer.testing import CliRunner
 
-from artifacts.runs import runs
 from artifacts.store import Store
 from flows.cli.main import app
-from flows.graph.run_schema import read_metrics
 from flows.serving.answers import Answer, questions_by_passage
 from flows.serving.ask import ask, check_question
 from flows.serving.engine import Engine, newest_engine
@@ -58,6 +56,7 @@ PASSAGES = ["sorted lists merge", "merge branches", "a list that is sorted", "no
 QUESTION = "merge sorted lists"
 DENSE = [0.1, 0.2, 0.9, 0.5, 0.3]
 """Inner product of each passage with any question; the question's vector is invented, all else is as in a real run."""
+WAY = "reciprocal ranks with k = 60, the first with weight 0.9 (as requested)"
 Make = Callable[..., Store]
 
 
@@ -232,7 +231,7 @@ def test_a_run_file_answers_no_question_so_the_dense_run_does(dense_and_run_file
 def test_the_command_reports_that_the_dense_run_answers(dense_and_run_file, encoded) -> None:
     arguments = ["search", QUESTION, "--store", str(dense_and_run_file.root)]
     result = CliRunner().invoke(app, arguments)
-    assert "by dense: a fusion was best on dev, but its first stage is a run file" in result.stderr
+    assert "by dense: the first stage of the fusion is a run file" in result.stderr
     assert "one, dense" in result.stdout
     as_json = CliRunner().invoke(app, [*arguments, "--json"])
     assert json.loads(as_json.stdout)["by"] == "dense"
@@ -254,23 +253,16 @@ def test_an_answer_names_its_document_once(title, heading, both, encoded, monkey
 
 def test_the_command_names_the_recipe_and_the_system(both, encoded) -> None:
     arguments = ["search", QUESTION, "--store", str(both.root)]
-    assert CliRunner().invoke(app, arguments).stdout.startswith("one, dense + BM25\n")
+    assert CliRunner().invoke(app, arguments).stdout.startswith(f"one, dense + BM25: {WAY}\n")
     assert CliRunner().invoke(app, [*arguments, "--by", "dense"]).stdout.startswith("one, dense\n")
 
 
-def test_text_and_json_say_that_a_fusion_is_not_tuned(both, encoded, monkeypatch) -> None:
-    metrics = read_metrics(runs(both)[0].nodes)
-    metrics["fusion"]["chosen_on_dev"] = False
-    metrics["config"]["fusion_weights"] = [0.3, 0.5]  # there are weights to choose from
-    monkeypatch.setattr("flows.serving.engine.read_metrics", lambda nodes: metrics)
-    arguments, line = (
-        ["search", QUESTION, "--store", str(both.root), "--by"],
-        "not tuned: nothing relevant is found on dev",
-    )
-    heading = f"one, dense + BM25, {line}\n"
-    assert CliRunner().invoke(app, [*arguments, "fusion"]).stdout.startswith(heading)
-    for by, expected in {"fusion": line, "dense": None, "bm25": None}.items():
-        assert json.loads(CliRunner().invoke(app, [*arguments, by, "--json"]).stdout)["not_tuned"] == expected
+def test_text_and_json_say_how_runs_are_fused_and_why(both, encoded) -> None:
+    arguments = ["search", QUESTION, "--store", str(both.root), "--by"]
+    assert CliRunner().invoke(app, [*arguments, "fusion"]).stdout.startswith(f"one, dense + BM25: {WAY}\n")
+    fusion = {"method": "reciprocal_rank", "weight": 0.9, "why": "as requested"}
+    for by, expected in {"fusion": fusion, "dense": None, "bm25": None}.items():
+        assert json.loads(CliRunner().invoke(app, [*arguments, by, "--json"]).stdout)["fusion"] == expected
 
 
 def test_the_command_reports_loading_and_answering_separately(both, encoded) -> None:

@@ -131,28 +131,22 @@ def test_the_api_describes_the_run(client) -> None:
     assert (about["passages"], about["k"], about["title"]) == (7, 7, "A title")
 
 
-UNTUNED = {"method": "z_score_sum", "weight": 0.5, "chosen_on_dev": False}
+CHOSEN = {"method": "z_score_sum", "weight": 0.5, "why": "default: 8 dev questions, fewer than 50"}
+OLDER = {"method": "reciprocal_rank", "weight": 0.1}
 
 
 @pytest.mark.parametrize(
-    ("fusion", "splits", "line"),
-    [
-        (UNTUNED, {"test": {}}, "not tuned: no dev questions"),
-        (UNTUNED, {"dev": {"systems": {"fusion": {}}}}, "not tuned: nothing relevant is found on dev"),
-        (UNTUNED, {"dev": {"systems": {}}}, "not tuned: one of its runs has no dev questions"),
-        (UNTUNED | {"chosen_on_dev": True}, {"dev": {"systems": {"fusion": {}}}}, None),
-        (None, {"test": {}}, None),
-    ],
+    ("fusion", "shown"), [(CHOSEN | {"chosen_on_dev": False}, CHOSEN), (OLDER, OLDER | {"why": None}), (None, None)]
 )
-def test_a_fusion_that_is_not_tuned_is_reported(fake_run, client, fusion, splits, line) -> None:
-    fake_run.engine.metrics.update(fusion=fusion, splits=splits)
+def test_the_api_says_how_runs_are_fused_and_why(fake_run, client, fusion, shown) -> None:
+    fake_run.engine.metrics.update(fusion=fusion)
     about = TestClient(
         application(fake_run, Batches(computed), condition_batches(fake_run)), base_url="http://localhost:8080"
     )
-    assert about.get("/api").json()["not_tuned"] == line
-    for by, expected in {"fusion": line, "dense": None}.items():
+    assert about.get("/api").json()["fusion"] == shown
+    for by, expected in {"fusion": shown, "dense": None}.items():
         answer = client.get("/api/search", params={"q": "zebra", "k": 1, "by": by}).json()
-        assert answer["not_tuned"] == expected
+        assert answer["fusion"] == expected
 
 
 @pytest.mark.parametrize(

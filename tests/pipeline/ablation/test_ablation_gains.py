@@ -93,7 +93,7 @@ def test_a_choice_on_dev_is_reported_and_tested_on_test(wide_table: Path) -> Non
     page = (wide_table / "ablation.html").read_text()
     assert "<th>MRR@10, test</th>" in page.partition("What each step brings")[2]
     assert "<th>MRR@10, dev</th>" in page.partition("What each step brings")[0]
-    note = "+ BM25: joined in the way that is best on dev, so that dev flatters it."
+    note = "+ BM25: where dev chose the way of fusion, its figures on dev flatter it."
     assert note in page
     assert (wide_table / "table.md").read_text().rstrip().endswith(note)
 

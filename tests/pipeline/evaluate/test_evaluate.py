@@ -22,7 +22,7 @@ from pipeline.errors import InputError
 from pipeline.evaluate import bootstrap
 from pipeline.evaluate.bootstrap import interval, resampled_means
 from pipeline.evaluate.config import EvaluateConfig
-from pipeline.evaluate.evaluate import evaluate, missing
+from pipeline.evaluate.evaluate import evaluate, missing, winner
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.evaluate.per_query import measure_rows
 from pipeline.evaluate.rows import fusion_rows
@@ -130,20 +130,59 @@ def test_figures_of_the_stage(collection, folders, tmp_path):
     means = per_query[per_query.split == "test"].groupby("system")["RR@10"].mean()
     for system, mean in means.items():
         assert test["systems"][system]["RR@10"]["mean"] == pytest.approx(mean, abs=1e-6)
-    assert list(test["differences"]) == ["stage2 - pretrained", "fusion - bm25"]
+    assert list(test["differences"]) == ["stage2 - pretrained", "fusion - bm25", "fusion - stage2"]
     for figure in (f for measures in test["systems"].values() for f in measures.values()):
         assert 0 <= figure["low"] <= figure["mean"] <= figure["high"] <= 1
 
 
-def test_fusion_is_chosen_on_dev_and_wins_only_if_it_is_better(collection, folders, tmp_path):
+def test_few_dev_questions_choose_neither_the_fusion_nor_the_system_that_answers(collection, folders, tmp_path):
     figures, metrics = evaluated(collection, tmp_path / "out", **folders)
-    assert metrics["fusion"]["chosen_on_dev"] is True
+    why = "default: 2 dev questions, fewer than 50"
+    assert metrics["fusion"] == {"method": "z_score_sum", "weight": 0.5, "chosen_on_dev": False, "why": why}
     assert metrics["labels"]["fusion"] == "BM25 + stage 2"
     assert figures["dev/stage2/RR@10"] == 1
-    assert metrics["winner_on_dev"] == "dense"  # no fusion beats a perfect run
-    weak = {"bm25": folders["stage2"], "stage2": folders["bm25"]}
-    _, metrics = evaluated(collection, tmp_path / "other", **weak)
     assert metrics["winner_on_dev"] == "fusion"
+    assert f"BM25 + stage 2: z-normalised scores, the first with weight 0.5 ({why})" in notes(metrics)
+
+
+@pytest.mark.parametrize(
+    ("questions", "dense", "bm25", "expected"),
+    [
+        (50, (-0.1, 0.04), (0.1, 0.001), "dense"),
+        (49, (-0.1, 0.04), (0.1, 0.001), "fusion"),
+        (50, (-0.1, 0.06), (0.1, 0.001), "fusion"),
+        (50, (0.1, 0.001), (-0.1, 0.001), "bm25"),
+        (50, (-0.1, 0.001), (-0.2, 0.001), "bm25"),
+        (50, (0.1, 0.001), (0.1, 0.001), "fusion"),
+    ],
+)
+def test_the_fusion_answers_unless_dev_proves_one_of_its_runs_better(questions, dense, bm25, expected):
+    pairs = {"fusion - stage2": dense, "fusion - bm25": bm25}
+    differences = {pair: {"RR@10": {"mean": mean, "p_holm": p}} for pair, (mean, p) in pairs.items()}
+    dev = {"questions": questions, "systems": {"fusion": {}}, "differences": differences}
+    assert winner({"dev": dev}, "stage2") == expected
+    assert winner({"test": dev}, "stage2") is None
+
+
+def test_dev_questions_choose_a_fusion_that_they_prove_better(tmp_path):
+    """BM25 has each question's passage first, the dense run has it last."""
+    passages = [(p, p, "", f"text of {p}") for p in PASSAGES]
+    queries = [(f"{split}{n}", split, "text") for split in ("dev", "test") for n in range(60)]
+    judged = [(split, query_id, "p0", 1) for query_id, split, _ in queries]
+    collection = write_collection(tmp_path / "collection", passages, queries, judged)
+    lists = {"bm25": "0543", "stage2": "5430"}
+    folders = {
+        name: write_run(
+            tmp_path / name, {split: {q: order for q, of, _ in queries if of == split} for split in ("dev", "test")}
+        )
+        for name, order in lists.items()
+    }
+    config = CONFIG.model_copy(update={"permutations": 10_000})
+    figures, metrics = evaluated(collection, tmp_path / "out", config, **folders)
+    assert metrics["fusion"]["chosen_on_dev"] is True
+    assert metrics["fusion"]["weight"] == 0.75
+    assert metrics["fusion"]["why"] == "better than the default on 60 dev questions, p < .001"
+    assert figures["test/fusion/RR@10"] == 1
 
 
 def test_answers_are_kept_with_their_judgements(collection, folders, tmp_path):
@@ -172,9 +211,10 @@ def test_without_a_dev_run_the_fusion_is_not_chosen_on_test(collection, folders,
     stage1 = write_run(tmp_path / "stage1", {"test": {"t0": "1", "t1": "3", "t2": "5"}})
     _, metrics = evaluated(collection, tmp_path / "out", bm25=folders["bm25"], stage1=stage1)
     assert "stage1" not in metrics["splits"]["dev"]["systems"]
-    assert metrics["fusion"] == {"method": "z_score_sum", "weight": 0.5, "chosen_on_dev": False}
+    why = "default: one of its runs has no dev questions"
+    assert metrics["fusion"] == {"method": "z_score_sum", "weight": 0.5, "chosen_on_dev": False, "why": why}
     assert metrics["winner_on_dev"] == "dense"
-    assert "not tuned: one of its runs has no dev questions" in notes(metrics)[-1]
+    assert why in notes(metrics)[-1]
 
 
 WITHOUT_DEV = {
@@ -185,7 +225,7 @@ WITHOUT_DEV = {
 
 
 @pytest.mark.parametrize(("fields", "joined", "weights"), WITHOUT_DEV.values(), ids=WITHOUT_DEV)
-def test_without_dev_questions_nothing_is_tuned_and_there_is_no_winner(
+def test_without_dev_questions_nothing_is_chosen_and_the_fusion_answers(
     fields, joined, weights, collection, folders, tmp_path
 ):
     qrels = pq.read_table(collection / "qrels.parquet").to_pylist()
@@ -195,31 +235,22 @@ def test_without_dev_questions_nothing_is_tuned_and_there_is_no_winner(
     config = EvaluateConfig(**{**CONFIG.model_dump(), "fusions": joined, **fields})
     figures, metrics = evaluated(collection, tmp_path / "out", config, **folders)
     chosen = {"fusion": metrics["fusion"], **metrics["fusions"]}
-    expected = {n: {"method": "z_score_sum", "weight": w, "chosen_on_dev": False} for n, w in weights.items()}
+    shared = {"method": "z_score_sum", "chosen_on_dev": False, "why": "default: no dev questions"}
+    expected = {n: {**shared, "weight": w} for n, w in weights.items()}
     assert chosen == expected
     assert metrics["winner_on_dev"] is None
     assert figures["winner_on_dev"] is None
-    assert default_system(metrics) == "dense"
-    lines = [line for line in notes(metrics) if "not tuned: no dev questions" in line]
+    assert default_system(metrics) == "fusion"
+    lines = [line for line in notes(metrics) if "default: no dev questions" in line]
     assert [line.split(":")[0] for line in lines] == [metrics["labels"][name] for name in weights]
     assert "z-normalised scores" in lines[0]
 
 
-def test_no_fusion_is_chosen_if_dev_runs_find_nothing_relevant(collection, folders, tmp_path):
-    judged = [("dev", "d0", "p9", 1), ("test", "t0", "p1", 1)]  # p9: a passage that the collection lacks
-    write_table(collection / "qrels.parquet", schemas()["qrels"], judged)
-    _, metrics = evaluated(collection, tmp_path / "out", **folders)
-    assert metrics["fusion"] == {"method": "z_score_sum", "weight": 0.5, "chosen_on_dev": False}
-    assert metrics["splits"]["dev"]["systems"]["fusion"]["RR@10"]["mean"] == 0
-    assert "not tuned: nothing relevant is found on dev" in "\n".join(notes(metrics))
-
-
-def test_a_single_fusion_choice_is_not_reported_as_untuned(collection, folders, tmp_path):
-    write_table(collection / "qrels.parquet", schemas()["qrels"], [("test", "t0", "p1", 1)])
+def test_a_single_method_and_weight_are_used_as_requested(collection, folders, tmp_path):
     config = EvaluateConfig(**{**CONFIG.model_dump(), "fusion_weights": [0.7], "fusion_methods": ["weighted_sum"]})
     _, metrics = evaluated(collection, tmp_path / "out", config, **folders)
-    assert metrics["fusion"] == {"method": "weighted_sum", "weight": 0.7, "chosen_on_dev": False}
-    assert "not tuned" not in "\n".join(notes(metrics))
+    requested = {"method": "weighted_sum", "weight": 0.7, "chosen_on_dev": False, "why": "as requested"}
+    assert metrics["fusion"] == requested
 
 
 def test_a_first_stage_other_than_bm25_is_not_labelled_bm25(collection, folders, tmp_path):
@@ -279,20 +310,18 @@ def test_paths_and_their_order_do_not_change_the_artifact(collection, folders, s
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-def test_any_runs_can_be_fused_each_with_its_own_choice(collection, folders, systems, tmp_path):
+def test_any_runs_can_be_fused_each_with_its_own_reason(collection, folders, systems, tmp_path):
     joined = (["pretrained", "GAR"], ["bm25", "stage2", "GAR"], ["stage2", "DPR-PAQ (one)"], ["bm25", "stage2"])
     figures, metrics = evaluated(collection, tmp_path / "out", with_systems(systems, *joined), **folders)
     assert list(metrics["fusions"]) == ["pretrained + GAR", "bm25 + stage2 + GAR", "stage2 + DPR-PAQ (one)"]
-    # d0: p0 is first in GAR's list and last in the pre-trained model's, so its lowest weight is best.
-    assert metrics["fusions"]["pretrained + GAR"] == {
-        "method": "reciprocal_rank", "weight": 0.25, "chosen_on_dev": True
-    }  # fmt: skip
-    assert metrics["fusions"]["stage2 + DPR-PAQ (one)"]["chosen_on_dev"] is False  # it has no dev rows
+    reasons = {name: chosen["why"] for name, chosen in metrics["fusions"].items()}
+    assert reasons["pretrained + GAR"] == "default: 2 dev questions, fewer than 50"
+    assert reasons["stage2 + DPR-PAQ (one)"] == "default: one of its runs has no dev questions"
     assert "stage2 + DPR-PAQ (one)" not in metrics["splits"]["dev"]["systems"]
     assert metrics["labels"]["bm25 + stage2 + GAR"] == "BM25 + stage 2 + GAR"
     assert "pretrained + GAR - pretrained" in metrics["splits"]["test"]["differences"]
     assert figures["test/bm25 + stage2 + GAR/R@100"] == pytest.approx(1)
-    assert figures["pretrained + GAR/weight"] == 0.25
+    assert figures["bm25 + stage2 + GAR/weight"] == pytest.approx(1 / 3)
     assert metrics["labels"]["fusion"] == "BM25 + stage 2"
 
 

@@ -17,6 +17,7 @@ from pipeline.data import runs
 from pipeline.data.collection import schemas, write_table
 from pipeline.evaluate import answer_qrels
 from pipeline.evaluate.evaluate import evaluate
+from pipeline.evaluate.evaluate import winner as winner_of
 from pipeline.evaluate.short_tables import notes, tables
 from pipeline.runtime.work import Work, silent
 
@@ -78,7 +79,7 @@ def test_hits_are_passages_whose_text_holds_an_answer(tmp_path, folders):
     # t0: both; t1: both; t2: no run has p5. Titles are not searched, and `Comparison` does not hold `Paris`.
     assert figures["test/bm25/hits@5"] == figures["test/stage2/hits@20"] == pytest.approx(2 / 3, abs=1e-6)
     assert [*answers["systems"]["bm25"]] == ["hits@5", "hits@20", "hits@100"]
-    assert [*answers["differences"]] == ["fusion - bm25"]
+    assert [*answers["differences"]] == ["fusion - bm25", "fusion - stage2"]
     difference = answers["differences"]["fusion - bm25"]["hits@5"]
     assert difference == {"mean": 0, "low": 0, "high": 0, "p": 1, "p_holm": 1, "wins": 0, "ties": 3, "losses": 0}
 
@@ -137,23 +138,44 @@ def test_the_judgements_of_answers_give_another_tool_the_same_figures(tmp_path, 
         assert figures[measure] == pytest.approx(mean, abs=1e-6)
 
 
-def test_fusions_and_the_winner_are_chosen_by_answers_if_dev_has_no_judgements(tmp_path):
-    """The first passages of BM25 are right and those of stage 2 are wrong, so BM25 gets the larger weight."""
-    folders = {
-        "bm25": make_run(tmp_path / "bm25", {"d0": "04", "d1": "31", "t0": "0"}),
-        "stage2": make_run(tmp_path / "stage2", {"d0": "45321", "d1": "12450", "t0": "4"}),
+def test_a_fusion_is_chosen_by_answers_if_dev_has_no_judgements(tmp_path):
+    """60 dev questions: BM25 has the answer first, stage 2 has it last; so BM25 gets the larger weight."""
+    collection = make_collection(tmp_path / "c")
+    names = [f"d{n}" for n in range(60)]
+    queries = [(q, "dev", "question", ["Paris"]) for q in names]
+    write_table(collection / "queries.parquet", schemas()["queries"], queries)
+    folders = {}
+    for name, passages in {"bm25": "0432", "stage2": "4320"}.items():
+        folders[name] = tmp_path / name
+        folders[name].mkdir()
+        (folders[name] / "bm25.json").write_text('{"scores": "bm25"}')
+        with runs.writer(folders[name]) as write:
+            for query_id in names:
+                write("dev", [query_id] * 4, [f"p{n}" for n in passages], np.arange(4, 0, -1.0))
+    config = CONFIG.model_copy(update={"permutations": 10_000})
+    _, metrics = evaluated(collection, tmp_path / "out", config, **folders)
+    assert metrics["fusion"] == {
+        "method": "reciprocal_rank",
+        "weight": 0.75,
+        "chosen_on_dev": True,
+        "why": "better than the default on 60 dev questions, p < .001",
     }
-    _, metrics = evaluated(make_collection(tmp_path / "c"), tmp_path / "out", **folders)
-    assert metrics["fusion"] == {"method": "reciprocal_rank", "weight": 0.75, "chosen_on_dev": True}
-    assert metrics["winner_on_dev"] == "fusion"  # hits@20: 1 of 2 against none
-    swapped = {"bm25": folders["stage2"], "stage2": folders["bm25"]}
-    _, metrics = evaluated(make_collection(tmp_path / "d"), tmp_path / "other", **swapped)
-    assert metrics["fusion"]["weight"] == 0.25
-    assert metrics["winner_on_dev"] == "dense"
     # If dev has judgements, they choose the fusion.
-    with_judgements = make_collection(tmp_path / "e", [("dev", "d0", "p4", 1), ("dev", "d1", "p1", 1)])
-    _, metrics = evaluated(with_judgements, tmp_path / "third", **folders)
+    write_table(collection / "qrels.parquet", schemas()["qrels"], [("dev", q, "p3", 1) for q in names])
+    _, metrics = evaluated(collection, tmp_path / "judged", config, **folders)
     assert metrics["fusion"]["weight"] == 0.25
+
+
+def test_the_winner_is_found_by_answers_if_dev_has_no_judgements():
+    """hits@20 of 60 questions: the dense run is better than the fusion, with certainty or without."""
+    for p, winner in ((0.01, "dense"), (0.06, "fusion")):
+        differences = {
+            "fusion - bm25": {"hits@20": {"mean": 0.1, "p_holm": 0.01}},
+            "fusion - stage1": {"hits@20": {"mean": -0.1, "p_holm": p}},
+        }
+        answers = {"questions": 60, "systems": {"fusion": {}}, "differences": differences}
+        dev = {"questions": 0, "systems": {}, "differences": {}, "answers": answers}
+        assert winner_of({"dev": dev}, "stage1") == winner
 
 
 def test_answers_are_searched_in_other_systems_run_files_too(tmp_path, folders):

@@ -3,13 +3,16 @@
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
 from writing import put
 
+from flows.recipes.recipe import resolve
 from pipeline.data.collection import schemas, write_table
 from pipeline.data.run_files import run_file_rows
 from pipeline.errors import InputError
-from pipeline.evaluate.fuse_files import fuse_files
+from pipeline.evaluate.fuse_files import WAYS, fuse_files
+from pipeline.evaluate.fusion_choice import ways_of
 
 
 def trec(folder: Path, name: str, **lists: str) -> Path:
@@ -38,31 +41,37 @@ def test_without_judgements_all_runs_have_equal_weights(tmp_path):
         trec(tmp_path, name, q=passages) for name, passages in (("one", "abc"), ("two", "cb"), ("three", "bd"))
     )
     fused = join(first, second, third)
-    assert (fused.method, fused.weight, fused.chosen, fused.measured) == ("z_score_sum", 1 / 3, False, {})
-    assert fused.not_tuned == "no dev questions"
+    assert (fused.method, fused.weight, fused.chosen_on_dev, fused.measured) == ("z_score_sum", 1 / 3, False, {})
+    assert fused.why == "default: no dev questions"
     scores = {passage_id: score for _, _, passage_id, score, _ in run_file_rows(tmp_path / "out")}
-    assert scores["b"] == pytest.approx((0 - 1 + 1) / 3, abs=1e-6)
-    assert scores["a"] == pytest.approx((1.5**0.5 - 1 - 1) / 3, abs=1e-6)
+    shares_NP = np.array([[1, 0.5, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0]])  # of a to d
+    z_NP = (shares_NP - shares_NP.mean(1)[:, None]) / shares_NP.std(1)[:, None]
+    assert [scores[p] for p in "abcd"] == pytest.approx(z_NP.mean(0).tolist())
     assert lists_in(tmp_path / "out") == {"q": "bacd"}
 
 
 @pytest.mark.parametrize(
-    ("settings", "method", "weight", "not_tuned"),
+    ("settings", "method", "weight", "why"),
     [
-        ({"method": "reciprocal_rank"}, "reciprocal_rank", 0.5, "no dev questions"),
-        ({"weight": 0.3}, "z_score_sum", 0.3, "no dev questions"),
-        ({"method": "weighted_sum", "weight": 0.3}, "weighted_sum", 0.3, None),
-        ({"judged": "q 0 elsewhere 1"}, "z_score_sum", 0.5, "nothing relevant is found on dev"),
+        ({"method": "reciprocal_rank"}, "reciprocal_rank", 0.5, "default: no dev questions"),
+        ({"weight": 0.3}, "z_score_sum", 0.3, "default: no dev questions"),
+        ({"method": "weighted_sum", "weight": 0.3}, "weighted_sum", 0.3, "as requested"),
+        ({"judged": "q 0 c 1"}, "z_score_sum", 0.5, "default: 1 dev question, fewer than 50"),
+        ({"judged": "q 0 elsewhere 1"}, "z_score_sum", 0.5, "default: 1 dev question, fewer than 50"),
     ],
 )
-def test_an_untuned_choice_is_reported_with_the_reason(settings, method, weight, not_tuned, tmp_path):
+def test_the_default_is_reported_with_the_reason(settings, method, weight, why, tmp_path):
     first, second = trec(tmp_path, "one", q="abc"), trec(tmp_path, "two", q="cb")
     judged = settings.pop("judged", None)
     fused = join(first, second, **settings, qrels=judged and put(tmp_path, "qrels", judged))
-    assert (fused.method, fused.weight, fused.chosen, fused.not_tuned) == (method, weight, False, not_tuned)
+    assert (fused.method, fused.weight, fused.chosen_on_dev, fused.why) == (method, weight, False, why)
 
 
-def test_judgements_choose_the_settings_that_are_not_set(tmp_path):
+def test_the_ways_are_those_of_the_recipes():
+    assert ways_of(resolve("squad").evaluate) == WAYS
+
+
+def test_judgements_are_measured_whether_or_not_they_choose(tmp_path):
     first, second = trec(tmp_path, "one", q="abc", r="xyz"), trec(tmp_path, "two", q="cba", r="zx", s="a")
     qrels = put(tmp_path, "qrels", "q 0 c 1", "r 0 z 2", "r 0 x 0", "nobody 0 a 1")
     fused = join(first, second, qrels=qrels)
@@ -73,18 +82,30 @@ def test_judgements_choose_the_settings_that_are_not_set(tmp_path):
         [("dev", "q", "c", 1), ("dev", "r", "z", 2), ("dev", "nobody", "a", 1), ("test", "q", "a", 1)],
     )
     assert join(first, second, qrels=table) == fused
-    assert fused.chosen
-    assert fused.weight < 0.5
     assert (fused.questions, fused.judged, fused.unlisted) == (3, 3, 1)  # `nobody` is in no run, `s` not judged
-    assert fused.measured == {str(first): pytest.approx(2 / 9, abs=1e-6), str(second): 0.666667, "fused": 0.666667}
+    assert fused.measured == {
+        str(first): pytest.approx(2 / 9, abs=1e-6),
+        str(second): 0.666667,
+        "fused": pytest.approx((1 / 3 + 1 / 2) / 3, abs=1e-6),  # c is equal to a and b, z is behind x
+    }
     assert lists_in(tmp_path / "out")["s"] == "a"
+    by_hand = join(first, second, qrels=qrels, method="reciprocal_rank", weight=0.1)
+    assert (by_hand.weight, by_hand.chosen_on_dev, by_hand.measured["fused"]) == (0.1, False, 0.666667)
+
+
+def test_judgements_of_many_questions_choose_the_settings_that_are_not_set(tmp_path):
+    questions = [f"q{n}" for n in range(60)]
+    first = trec(tmp_path, "one", **dict.fromkeys(questions, "abcd"))
+    second = trec(tmp_path, "two", **dict.fromkeys(questions, "dcab"))
+    qrels = put(tmp_path, "qrels", *(f"{q} 0 d 1" for q in questions))
+    fused = join(first, second, qrels=qrels)
+    assert fused.chosen_on_dev
+    assert fused.weight < 0.5
+    assert fused.measured == {str(first): 0.25, str(second): 1, "fused": 1}
+    assert fused.why == "better than the default on 60 dev questions, p = .003"
     assert join(first, second, qrels=qrels, method="weighted_sum").method == "weighted_sum"
     by_hand = join(first, second, qrels=qrels, method="reciprocal_rank", weight=0.9)
-    assert (by_hand.weight, by_hand.chosen, by_hand.measured["fused"]) == (
-        0.9,
-        False,
-        pytest.approx((1 / 3 + 1 / 2) / 3, abs=1e-6),
-    )
+    assert (by_hand.weight, by_hand.why, by_hand.measured["fused"]) == (0.9, "as requested", 0.25)
 
 
 def test_grades_below_the_threshold_are_not_relevant(tmp_path):

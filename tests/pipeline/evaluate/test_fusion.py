@@ -4,11 +4,16 @@ import numpy as np
 import pytest
 
 from pipeline.data.runs import Run, ranked
-from pipeline.evaluate.fusion import Choice, choose, fuse, mean_reciprocal_rank, parts, union, untuned
+from pipeline.evaluate.fusion import Choice, Method, fuse, union
 
 
 def run(*rows: tuple[int, int, float]) -> Run:
     return ranked(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+def parts(run: Run, method: Method, *others: Run) -> list[float]:
+    """What the run adds for each candidate of the runs, in the order of questions and passages."""
+    return union([run, *others], method, 60).part_NR[0].tolist()
 
 
 # Question 0: passages 5, 6, 7; question 1: only passage 5.
@@ -28,7 +33,7 @@ def test_reciprocal_rank_by_hand():
 
 
 def test_weighted_sum_by_hand():
-    assert parts(BM25, "weighted_sum", 60, 2)[0].tolist() == [1.0, 0.5, 0.0, 1.0]  # a single result gets 1
+    assert parts(BM25, "weighted_sum") == [1.0, 0.5, 0.0, 1.0]  # a single result gets 1
     fused = fuse([BM25, DENSE], Choice("weighted_sum", 0.5), 60)
     assert fused.passage_R.tolist() == [5, 7, 6, 8, 5, 6]  # 5 and 7 with .5, 5 and 6 with .5: passage order
     assert fused.score_R.tolist() == [0.5, 0.5, 0.25, 0.0, 0.5, 0.5]
@@ -48,7 +53,7 @@ def test_the_first_run_has_the_weight_and_the_others_share_the_rest_equally():
 
 
 def test_a_list_of_equal_scores_gets_one():
-    assert parts(run((0, 1, 2.0), (0, 2, 2.0)), "weighted_sum", 60, 1)[0].tolist() == [1.0, 1.0]
+    assert parts(run((0, 1, 2.0), (0, 2, 2.0)), "weighted_sum") == [1.0, 1.0]
 
 
 SCORES = {
@@ -62,12 +67,24 @@ SCORES = {
 
 
 @pytest.mark.parametrize("scores", SCORES.values(), ids=SCORES)
-def test_z_scores_have_mean_0_and_variance_1_and_unlisted_passages_get_the_lowest(scores):
-    listed_R, other_Q = parts(run(*((0, n, s) for n, s in enumerate(scores))), "z_score_sum", 60, 1)
-    assert listed_R.mean() == pytest.approx(0, abs=1e-9)
-    assert listed_R.std() == pytest.approx(1)
-    assert (listed_R[1:] < listed_R[:-1]).all()
-    assert other_Q[0] == pytest.approx(listed_R[-1])
+def test_z_scores_have_mean_0_and_variance_1_over_the_candidates(scores):
+    one = run(*((0, n, s) for n, s in enumerate(scores)))
+    for others in ([], [run((0, 98, 3.0), (0, 99, 2.0))]):  # two candidates that the list lacks
+        part_R = np.array(parts(one, "z_score_sum", *others))
+        assert part_R.mean() == pytest.approx(0, abs=1e-9)
+        assert part_R.std() == pytest.approx(1)
+        listed_R, other_R = part_R[: len(scores)], part_R[len(scores) :]
+        assert (listed_R[1:] < listed_R[:-1]).all()
+        assert other_R.tolist() == [listed_R[-1]] * len(other_R)
+
+
+def test_a_list_of_few_passages_counts_as_much_as_a_long_one():
+    """A rare word matches two of a hundred candidates: both are above those that the dense list has first."""
+    rare = run((0, 50, 2.0), (0, 51, 1.9))
+    dense = run(*((0, n, 1 - n / 1000) for n in range(100)))
+    assert fuse([rare, dense], Choice("z_score_sum", 0.5), 60).passage_R.tolist()[:2] == [50, 0]
+    assert fuse([rare, dense], Choice("z_score_sum", 0.9), 60).passage_R.tolist()[0] == 50
+    assert parts(rare, "z_score_sum", dense)[50] == pytest.approx((1 - 0.01) / (0.01 * 0.99) ** 0.5)
 
 
 @pytest.mark.parametrize("method", ["weighted_sum", "z_score_sum"])
@@ -85,42 +102,24 @@ def test_sums_that_differ_only_by_rounding_are_in_passage_order(method, step):
 def test_z_scores_by_hand():
     fused = fuse([BM25, DENSE], Choice("z_score_sum", 0.5), 60)
     score_of = dict(zip(zip(fused.question_R, fused.passage_R, strict=True), fused.score_R, strict=True))
-    high = 1.5**0.5  # of 9, 5, 1: mean 5, variance 32 / 3
-    assert score_of[0, 5] == pytest.approx((high - 1) / 2)  # DENSE has 1 and -1, and not this passage
-    assert score_of[0, 6] == pytest.approx((0 - 1) / 2)
-    assert score_of[0, 7] == pytest.approx((-high + 1) / 2)
-    assert score_of[0, 8] == pytest.approx((-high - 1) / 2)
-    assert score_of[1, 5] == pytest.approx((0 - 1) / 2)  # a single result has no spread
-    assert score_of[1, 6] == pytest.approx((-1 + 1) / 2)
+    # Question 0, passages 5 to 8: BM25 has 1, .5, 0, 0 (8 is not listed), DENSE 0, 0, 1, 0 (8 is its last).
+    bm25 = np.array([1, 0.5, 0, 0]) - 0.375
+    dense = np.array([0, 0, 1, 0]) - 0.25
+    expected = (bm25 / bm25.std() + dense / dense.std()) / 2
+    assert [score_of[0, p] for p in (5, 6, 7, 8)] == pytest.approx(expected.tolist())
+    # Question 1, passages 5 and 6: BM25 has 1, 0, DENSE 0, 1.
+    assert [score_of[1, p] for p in (5, 6)] == [0, 0]
 
 
 @pytest.mark.parametrize(
     "rows", [[(0, 1, 2.0)], [(0, 1, 0.1), (0, 2, 0.1), (0, 3, 0.1)], [(0, 1, -1e38), (0, 2, -1e38)]]
 )
 def test_a_list_of_equal_scores_ranks_its_passages_above_unlisted_ones(rows):
-    listed_R, other_Q = parts(run(*rows), "z_score_sum", 60, 2)
-    assert listed_R.tolist() == [0.0] * len(rows)
-    assert other_Q.tolist() == [-1.0, 0.0]  # question 1 has no list
-
-
-@pytest.mark.parametrize(
-    ("methods", "weights", "runs", "expected"),
-    [
-        (["reciprocal_rank", "weighted_sum"], [0.1, 0.9], 2, Choice("z_score_sum", 1 / 2)),
-        (["weighted_sum", "reciprocal_rank"], [0.1, 0.9], 3, Choice("z_score_sum", 1 / 3)),
-        (["reciprocal_rank"], [0.1, 0.9], 2, Choice("reciprocal_rank", 1 / 2)),
-        (["reciprocal_rank", "weighted_sum"], [0.3], 2, Choice("z_score_sum", 0.3)),
-        (["weighted_sum"], [0.3], 4, Choice("weighted_sum", 0.3)),
-    ],
-)
-def test_without_judgements_weights_are_equal_unless_only_one_choice_exists(methods, weights, runs, expected):
-    assert untuned(runs, methods, weights) == expected
-
-
-@pytest.mark.parametrize("relevant", [([], []), ([0], [99]), ([1], [7])])
-def test_nothing_is_chosen_if_nothing_relevant_is_found(relevant):
-    pairs = np.array(relevant[0], np.int64), np.array(relevant[1], np.int64)
-    assert choose([BM25, DENSE], pairs, 2, ["reciprocal_rank", "weighted_sum"], [0.1, 0.9], 60) is None
+    assert parts(run(*rows), "z_score_sum") == [0.0] * len(rows)
+    part_R = parts(run(*rows), "z_score_sum", run((0, 9, 1.0), (1, 9, 1.0)))
+    assert {*part_R[: len(rows)]} == {part_R[0]}
+    assert part_R[len(rows)] < 0 < part_R[0]
+    assert part_R[-1] == 0  # question 1 has no list
 
 
 def test_an_empty_run_changes_no_order():
@@ -128,49 +127,6 @@ def test_an_empty_run_changes_no_order():
     for method in ("reciprocal_rank", "weighted_sum", "z_score_sum"):
         fused = fuse([BM25, empty], Choice(method, 0.3), 60)
         assert fused.passage_R.tolist() == BM25.passage_R.tolist()
-
-
-def test_mean_reciprocal_rank_equals_sorting():
-    random = np.random.default_rng(0)
-    for _ in range(20):
-        question = np.sort(random.integers(0, 12, 300))
-        passage = random.permutation(300)
-        score = random.integers(0, 6, 300).astype(float)  # many ties
-        relevant = random.random(300) < 0.05
-        order = np.lexsort((passage, -score, question))
-        expected = 0.0
-        for q in range(13):  # question 12 has no rows
-            hits = relevant[order][question[order] == q]
-            first = np.flatnonzero(hits[:10])
-            expected += 1 / (first[0] + 1) if len(first) else 0
-        assert mean_reciprocal_rank(question, passage, score, relevant, 13) == pytest.approx(expected / 13)
-
-
-def test_choose_returns_the_best_choice_on_the_judgements():
-    relevant = np.array([0]), np.array([8])  # only DENSE finds it
-    choice = choose([BM25, DENSE], relevant, 2, ["reciprocal_rank"], [0.9, 0.1], 60)
-    assert choice == Choice("reciprocal_rank", 0.1)
-    relevant = np.array([0, 1]), np.array([5, 5])  # BM25 ranks it first
-    choice = choose([BM25, DENSE], relevant, 2, ["weighted_sum", "reciprocal_rank"], [0.1, 0.9], 60)
-    assert choice == Choice("weighted_sum", 0.9)
-
-
-def test_choose_agrees_with_measuring_each_choice():
-    random = np.random.default_rng(1)
-    question, passage = np.repeat(np.arange(30), 20), np.tile(np.arange(20), 30)
-    first = ranked(question, passage, random.random(600))
-    second = ranked(question, passage, random.random(600))
-    judged = np.arange(30), random.integers(0, 20, 30)
-    weights = [0.2, 0.5, 0.8]
-    values = {}
-    for method in ("reciprocal_rank", "weighted_sum"):
-        for weight in weights:
-            fused = fuse([first, second], Choice(method, weight), 60)
-            rank = {(q, p): r for q, p, r in zip(fused.question_R, fused.passage_R, fused.rank_R, strict=True)}
-            ranks = np.array([rank[pair] for pair in zip(*judged, strict=True)])
-            values[Choice(method, weight)] = np.where(ranks <= 10, 1 / ranks, 0).mean()
-    choice = choose([first, second], judged, 30, ["reciprocal_rank", "weighted_sum"], weights, 60)
-    assert values[choice] == max(values.values())
 
 
 def test_union_has_every_passage_once():

@@ -18,7 +18,8 @@ from pipeline.data.runs import Run, ranked, writer
 from pipeline.errors import InputError
 from pipeline.evaluate.config import EvaluateConfig
 from pipeline.evaluate.evaluate import evaluate
-from pipeline.evaluate.fusion import Choice, choose, fuse
+from pipeline.evaluate.fusion import Choice, fuse
+from pipeline.evaluate.fusion_choice import Judged, reciprocal_ranks_of
 from pipeline.evaluate.max_passage import best_of_documents, fewest_documents, numbered
 from pipeline.evaluate.short_tables import notes
 from pipeline.runtime.work import Work, silent
@@ -165,20 +166,16 @@ def test_the_best_score_of_each_document_in_order(rows: list[tuple[int, int, int
 
 
 @given(ROWS, ROWS, st.integers(0, 4))
-def test_a_weight_is_chosen_by_the_ranks_of_documents(first, second, relevant: int) -> None:
+def test_fusions_are_measured_by_the_ranks_of_documents(first, second, relevant: int) -> None:
     documents, runs = documents_of(SIZES), [run_of(first), run_of(second)]
     pairs = np.arange(3), np.full(3, relevant)
     weights = [0.2, 0.5, 0.8]
-    found = choose(runs, pairs, 3, ["weighted_sum"], weights, 60, documents.of_P)
-
-    def mean(weight: float) -> float:
-        run = best_of_documents(fuse(runs, Choice("weighted_sum", weight), 60), documents)
-        return sum(1 / run.rank_R[documents.of_P[run.passage_R] == relevant]) / 3
-
-    values = [mean(weight) for weight in weights]
-    assert (found is None) == (max(values) == 0)
-    if found is not None:
-        assert mean(found.weight) == pytest.approx(max(values))
+    choices = [Choice("weighted_sum", weight) for weight in weights]
+    measured_QC = reciprocal_ranks_of(runs, choices, 60, Judged(pairs, 3, documents.of_P))
+    for measured_Q, choice in zip(measured_QC.T, choices, strict=True):
+        run = best_of_documents(fuse(runs, choice, 60), documents)
+        total = sum(1 / run.rank_R[documents.of_P[run.passage_R] == relevant])
+        assert measured_Q.sum() == pytest.approx(total)
 
 
 def test_whole_documents_are_returned_as_they_are() -> None:

@@ -16,7 +16,7 @@ from pipeline.data import runs
 from pipeline.evaluate import systems
 from pipeline.evaluate.evaluate import evaluate
 from pipeline.evaluate.fuse_files import fuse_files, numbered_run
-from pipeline.evaluate.fusion import parts
+from pipeline.evaluate.fusion import union
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.run_files import evaluate_files
 from pipeline.runtime.work import Work, silent
@@ -97,8 +97,7 @@ def test_scores_that_are_equal_in_a_file_are_equal_in_a_fusion(scores, collectio
         assert [PASSAGES[n] for n in read_run.passage_R] == [*LISTED, *LISTED]  # in the order of the file
         assert read_run.score_R.tolist() == [*scores, *scores]
         for method in ("weighted_sum", "z_score_sum"):
-            listed_R, _ = parts(read_run, method, 60, 2)
-            assert len({*listed_R.tolist()}) == len({*scores})
+            assert len({*union([read_run], method, 60).part_NR[0].tolist()}) == len({*scores})
 
 
 def test_a_list_of_equal_scores_changes_no_order(collection, tmp_path):

@@ -203,13 +203,13 @@ def test_a_split_with_only_answers_shows_hits_first(inputs, tmp_path):
         (
             False,
             {"fusion_methods": ["reciprocal_rank", "weighted_sum"], "fusion_weights": [0.1, 0.5]},
-            "z-normalised scores, the first with weight 0.5, not tuned: no dev questions",
+            "z-normalised scores, the first with weight 0.5 (default: no dev questions)",
         ),
-        (False, {}, "reciprocal ranks (k = 60), the first with weight 0.9"),  # there was nothing to choose
+        (False, {}, "reciprocal ranks with k = 60, the first with weight 0.9 (as requested)"),
         (
             True,
-            {"fusion_weights": [0.1, 0.5]},
-            "reciprocal ranks (k = 60), the first with weight 0.1, method and weight chosen on dev",
+            {"fusion_weights": [0.1, 0.6]},
+            "reciprocal ranks with k = 60, the first with weight 0.5 (default: 2 dev questions, fewer than 50)",
         ),
     ],
 )
@@ -224,7 +224,6 @@ def test_the_page_says_how_the_fusion_was_chosen_and_which_lists_are_cut(dev, fi
     report(CONFIG, collection, tmp_path / "metrics", **WHOLE, work=work(tmp_path / "out"))
     page = (tmp_path / "out" / "report.html").read_text()
     assert f"BM25 + stage 2 adds {phrase}." in page
-    assert ("not tuned" in page) == (not dev and bool(fields))
     assert "BM25: no list is longer than 2; RR@10 is RR@2, R@100 is R@2 there, and nDCG@10 is cut." in page
     assert "stage 2: no list is longer than 3;" in page
     assert "BM25 + stage 2: no list" in page

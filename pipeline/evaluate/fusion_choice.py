@@ -1,0 +1,152 @@
+"""Decides how runs are fused: z-normalised scores with equal weights, unless the user names another way, or dev
+questions prove that it is better.
+
+Legend of suffixes: R rows (of the union of some runs), G rows of what is judged, Q questions, C choices.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.data.runs import Run
+from pipeline.evaluate.fusion import Choice, Method, union
+from pipeline.evaluate.short_tables import NO_DEV
+from pipeline.evaluate.significance import FEWEST, SURE, Test, proven_better
+from pipeline.formatting import counted, p_text
+
+if TYPE_CHECKING:
+    from pipeline.evaluate.config import EvaluateConfig
+
+REQUESTED = "as requested"
+"""Why a fusion has its only method and weight."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Ways to fuse that the user allows, and the test that decides between them."""
+
+    methods: Sequence[Method]
+    weights: Sequence[float]
+    """Of the first run. A single one is the user's own choice."""
+    k: float
+    """Of reciprocal ranks."""
+    test: Test
+    permutations: int
+    seed: int
+    """See `significance.p_values`."""
+
+
+def ways_of(config: "EvaluateConfig") -> Ways:
+    """Returns the ways of a recipe."""
+    methods, weights = tuple(config.fusion_methods), tuple(config.fusion_weights)
+    return Ways(methods, weights, config.reciprocal_k, config.test, config.permutations, config.seed)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Judgements of dev questions."""
+
+    relevant: tuple[np.ndarray, np.ndarray]
+    """The positive ones: questions and what is relevant to them; equal lengths."""
+    questions: int
+    """Number of questions with a relevant passage, also of those in no run."""
+    document_P: np.ndarray | None = None
+    """The document of each passage, ascending, if documents are judged, each by its best passage."""
+
+
+@dataclass(frozen=True)
+class FusionChoice:
+    """How a fusion combines its runs, and why."""
+
+    choice: Choice
+    chosen_on_dev: bool
+    """Whether dev questions proved it better than the default."""
+    why: str
+    """`default: 8 dev questions, fewer than 50`."""
+
+
+def default_choice(runs: int, ways: Ways) -> Choice:
+    """Returns how to fuse `runs` runs by default: z-normalised scores with equal weights, or the only method or weight
+    that the user allows.
+
+    On ten collections nothing else was better than this sum, while reciprocal ranks were worse by .014 nDCG@10 on
+    average (docs/evaluation.md).
+    """
+    method: Method = ways.methods[0] if len(ways.methods) == 1 else "z_score_sum"
+    return Choice(method, ways.weights[0] if len(ways.weights) == 1 else 1 / runs)
+
+
+def choose(runs: Sequence[Run], ways: Ways, judged: Judged | None, without: str = NO_DEV) -> FusionChoice:
+    """Returns the default, or what dev questions prove better: at least FEWEST of them, and RR@10 above the default's
+    with p < SURE, paired by question and corrected for the number of other ways by Holm's method. Of several such ways
+    the one with the best mean is used, and of equal ones the first.
+
+    `judged`: None if dev cannot choose; `without` then says why.
+    """
+    default = default_choice(len(runs), ways)
+    others = [Choice(method, weight) for method in ways.methods for weight in ways.weights]
+    others = [choice for choice in others if choice != default]
+    if not others:
+        return FusionChoice(default, False, REQUESTED)
+    if judged is None:
+        return FusionChoice(default, False, f"default: {without}")
+    on = counted(judged.questions, "dev questions")
+    if judged.questions < FEWEST:
+        return FusionChoice(default, False, f"default: {on}, fewer than {FEWEST}")
+    ranks_QC = reciprocal_ranks_of(runs, [default, *others], ways.k, judged)
+    best = proven_better(ranks_QC[:, 1:] - ranks_QC[:, :1], ways.test, ways.permutations, ways.seed)
+    if best is None:
+        return FusionChoice(default, False, f"default: no other way is better on {on} with p < {f'{SURE:g}'[1:]}")
+    p = p_text(best.p)
+    why = f"better than the default on {on}, p {p if p.startswith('<') else f'= {p}'}"
+    return FusionChoice(others[best.column], True, why)
+
+
+def reciprocal_ranks_of(runs: Sequence[Run], choices: Sequence[Choice], k: float, judged: Judged) -> np.ndarray:
+    """Returns RR@10 of each question in the runs or the judgements, [Q, C]; 0 without a relevant passage."""
+    numbers = [judged.relevant[0], *(run.question_R for run in runs)]
+    questions = 1 + max(int(number_R.max(initial=-1)) for number_R in numbers)
+    ranks_QC = np.zeros((questions, len(choices)))
+    for method in dict.fromkeys(choice.method for choice in choices):
+        joined = union(runs, method, k)
+        ranked_R = joined.passage_R if judged.document_P is None else judged.document_P[joined.passage_R]
+        # The rows are in the order of questions and passages, and so are those of each document.
+        first_G = np.flatnonzero(np.diff(joined.question_R, prepend=-1) | np.diff(ranked_R, prepend=-1))
+        question_G, ranked_G = joined.question_R[first_G], ranked_R[first_G]
+        relevant_G = is_relevant(question_G, ranked_G, judged.relevant)
+        for column, choice in enumerate(choices):
+            if choice.method == method and len(first_G):
+                score_G = np.maximum.reduceat(joined.score_R(choice.weight), first_G)
+                ranks_QC[:, column] = reciprocal_ranks(question_G, ranked_G, score_G, relevant_G, questions)
+    return ranks_QC
+
+
+def reciprocal_ranks(
+    question_R: np.ndarray,
+    passage_R: np.ndarray,
+    score_R: np.ndarray,
+    relevant_R: np.ndarray,
+    questions: int,
+    cutoff: int = 10,
+) -> np.ndarray:
+    """Returns RR@cutoff of each question, [Q], from rows in any order, without sorting them.
+
+    The first relevant passage has the best score, then the first place in passage order; its rank is one more than
+    the number of rows ahead of it.
+    """
+    best_Q = np.full(questions, -np.inf)
+    np.maximum.at(best_Q, question_R[relevant_R], score_R[relevant_R])
+    level_R = score_R == best_Q[question_R]
+    first_Q = np.full(questions, np.iinfo(np.int64).max)
+    np.minimum.at(first_Q, question_R[relevant_R & level_R], passage_R[relevant_R & level_R])
+    ahead_R = (score_R > best_Q[question_R]) | (level_R & (passage_R < first_Q[question_R]))
+    rank_Q = 1 + np.bincount(question_R[ahead_R], minlength=questions)
+    return np.where((best_Q > -np.inf) & (rank_Q <= cutoff), 1 / rank_Q, 0.0)
+
+
+def is_relevant(question_R: np.ndarray, passage_R: np.ndarray, relevant: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Returns which rows are in the positive judgements `relevant` (questions, passages; equal lengths), bool [R]."""
+    passages = 1 + max(int(passage_R.max(initial=0)), int(relevant[1].max(initial=0)))
+    return np.isin(question_R * passages + passage_R, relevant[0] * passages + relevant[1])
