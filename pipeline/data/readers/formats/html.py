@@ -1,10 +1,11 @@
-"""HTML as headings and visible text."""
+"""HTML as headings and the visible text of a page, without its navigation."""
 
 import re
 from typing import Any
 
 from lxml import etree
 
+from pipeline.data.readers.formats.navigation import remove_navigation
 from pipeline.data.readers.sections import Block
 
 # fmt: off
@@ -26,23 +27,35 @@ AROUND_BREAK = re.compile(r"[^\S\n]*\n[^\S\n]*")
 PERMALINK = re.compile(r"^[\s¶§🔗]+|[\s¶§🔗]+$")
 
 
-def blocks(page: bytes) -> tuple[str, list[Block]]:
-    """Returns (the text of <title> or "", the headings and the visible text) of a page in UTF-8.
+def blocks(page: str) -> tuple[str, list[Block]]:
+    """Returns (the text of <title> or "", the headings and the visible text) of a page, without navigation.
 
-    libxml2 repairs broken HTML. If there is a <main> with text, the rest of the page is left out.
+    libxml2 repairs broken HTML. If there is a <main> with text, the rest of the page is left out. A page that only
+    leads to others, as a table of contents, has no text.
     """
-    # Without `huge_tree`, elements nested deeper than 256 would be dropped silently.
-    parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
-    try:
-        root = etree.fromstring(page, parser)
-    except etree.XMLSyntaxError:
-        root = None
+    root = _parsed(page)
     if root is None:
         return "", []
     title = " ".join((root.findtext("head/title") or "").split())
+    remove_navigation(root, _hidden)
     mains = [e for e in root.iter() if e.tag == "main" or e.get("role") == "main"]
     filled = [main for main in mains if "".join(main.itertext()).strip()]
     return title, _blocks(filled[0] if filled else root)
+
+
+def part(source: str) -> list[Block]:
+    """Returns the headings and the visible text of a part of a page."""
+    root = _parsed(source)
+    return [] if root is None else _blocks(root)
+
+
+def _parsed(page: str) -> Any:
+    # Without `huge_tree`, elements nested deeper than 256 would be dropped silently.
+    parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
+    try:
+        return etree.fromstring(page.encode(), parser)
+    except etree.XMLSyntaxError:
+        return None
 
 
 def _blocks(root: Any) -> list[Block]:

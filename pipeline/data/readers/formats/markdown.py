@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-from pipeline.data.readers import html
+from pipeline.data.readers.formats import html
 from pipeline.data.readers.sections import Block
 
 FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -104,7 +104,7 @@ def _blocks(tokens: Sequence[Token]) -> Iterator[Block]:
         elif token.type in ("fence", "code_block"):
             yield 0, token.content + "\n"
         elif token.type == "html_block":
-            yield from html.blocks(token.content.encode())[1]
+            yield from html.part(token.content)
 
 
 def _text(tokens: Sequence[Token]) -> str:
