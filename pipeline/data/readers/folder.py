@@ -193,7 +193,7 @@ def documents_of(listing: Listing) -> Iterator[tuple[str, Document]]:
             except converted.Unreadable:
                 listing.leave_out(file, "damaged")
                 continue
-            if ending in (*PAGES, *CONVERTED) and not any(section.text for section in found.sections):
+            if ending in (*MARKUP, *CONVERTED) and not any(section.text for section in found.sections):
                 listing.leave_out(file, "textless")
                 continue
             yield str(path), _with(found, of_file | front, config)

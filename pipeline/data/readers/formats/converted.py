@@ -19,8 +19,6 @@ CONVERTERS = {"pdf": "PdfConverter", "docx": "DocxConverter", "pptx": "PptxConve
 LIBRARIES = ("markitdown", "mammoth", "pdfminer.six", "pdfplumber", "python-pptx")
 """Distributions whose versions may change a text."""
 HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
-METADATA = re.compile(r"\A(?:\*\*\w+:\*\* [^\n]*\n?)+")
-"""The first lines of a converted EPUB."""
 
 
 class Unreadable(ValueError):
@@ -48,8 +46,9 @@ def blocks(content: bytes, ending: str) -> tuple[str, list[Block]]:
     title = " ".join((found.title or "").split())
     if ending == "pdf":
         return title, [(0, HYPHEN.sub("", found.markdown).replace("\f", "\n\n"))]
-    text = METADATA.sub("", found.markdown) if ending == "epub" else found.markdown
-    return title or markdown.blocks(text)[0], markdown.blocks(text)[1]
+    # An EPUB's first paragraph has its metadata. A slide's lines are its paragraphs, not those of one.
+    text = found.markdown.partition("\n\n")[2] if ending == "epub" else found.markdown
+    return title, markdown.blocks(text.replace("\n", "  \n") if ending == "pptx" else text)[1]
 
 
 @cache

@@ -20,6 +20,9 @@ PARAGRAPHS = {
 }
 # fmt: on
 LISTS = {"ol", "ul"}
+CELLS = {"td", "th"}
+BREAKS = (LINES | PARAGRAPHS | CELLS | {"br"}) - {"hr"}
+"""Elements that make a cell of a table more than a piece of its row's line, if there are two."""
 HEADING = re.compile(r"h[1-6]$")
 NOT_SHOWN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 SPACE = re.compile(r"\s+")
@@ -61,7 +64,7 @@ def _parsed(page: str) -> Any:
 def _blocks(root: Any) -> list[Block]:
     found: list[Block] = []
     pieces: list[str] = []
-    heading, preformatted = 0, 0
+    heading, preformatted, in_cell = 0, 0, False
 
     def end(breaks: str) -> None:
         text = "".join(pieces)
@@ -89,7 +92,9 @@ def _blocks(root: Any) -> list[Block]:
             else:
                 add(element.tail)
             continue
-        if heading and not HEADING.match(tag):
+        if tag in CELLS:
+            in_cell = start and sum(e.tag in BREAKS or bool(HEADING.match(e.tag)) for e in element.iterdescendants()) < 2
+        if (heading or in_cell) and not HEADING.match(tag) and tag not in CELLS:
             add(" " if tag in PARAGRAPHS or tag in LINES or tag == "br" else None)
         elif HEADING.match(tag):
             if start:
@@ -109,7 +114,7 @@ def _blocks(root: Any) -> list[Block]:
             end("\n")
         elif tag == "br" and start:
             pieces.append("\n")
-        elif tag in ("td", "th") and start and "".join(pieces).strip():
+        elif tag in CELLS and start and "".join(pieces).strip():
             pieces.append(" | ")
         if start:
             add(element.text)

@@ -44,6 +44,9 @@ class Letters(NamedTuple):
     def unlinked(self) -> int:
         return self.total - self.linked
 
+    def mostly_links(self) -> bool:
+        return self.links > 1 and self.linked >= LINKED_SHARE * self.total
+
 
 def remove_navigation(root: Any, hidden: Callable[[Any], bool]) -> None:
     """Removes what leads elsewhere: elements named so, and containers whose text is nearly all links.
@@ -80,7 +83,7 @@ def _letters(root: Any, hidden: Callable[[Any], bool]) -> dict[Any, Letters]:
         if event == "start":
             continue
         total = sum((found[child] for child in element if child in found), Letters())
-        own = _count(element.text) + sum(_count(child.tail) for child in element)
+        own = count_letters(element.text) + sum(count_letters(child.tail) for child in element)
         if element.tag == "a" and element.get("href") is not None:
             length = total.total + own
             found[element] = Letters(length, length, 1)
@@ -91,13 +94,13 @@ def _letters(root: Any, hidden: Callable[[Any], bool]) -> dict[Any, Letters]:
     return found
 
 
-def _count(text: str | None) -> int:
+def count_letters(text: str | None) -> int:
+    """Returns the number of letters and digits."""
     return len(SIGNS.sub("", text)) if text else 0
 
 
 def _is_links(element: Any, letters: Letters) -> bool:
-    many = letters.links > 1 and letters.linked >= LINKED_SHARE * letters.total
-    return many and element.find(".//pre") is None  # code may link each of its names
+    return letters.mostly_links() and element.find(".//pre") is None  # code may link each of its names
 
 
 def _named(element: Any) -> bool:

@@ -15,6 +15,8 @@ DIRECTIVE = re.compile(r"^\s*\.\. ([\w:.+-]+)::", re.MULTILINE)
 ROLE = re.compile(r":([\w:.+-]+):`")
 TARGET = re.compile(r"\s*(?<!^)<[^<>]*>$")
 CODE = {"code", "code-block", "sourcecode"}
+OTHER_IN_SPHINX = {"class"}
+PROSE = {"deprecated", "seealso", "versionadded", "versionchanged", "versionremoved"}
 NOT_TEXT = {
     "codeauthor", "currentmodule", "default-domain", "highlight", "include", "index", "literalinclude", "module",
     "py:currentmodule", "py:module", "sectionauthor", "tabularcolumns", "toctree",
@@ -49,7 +51,9 @@ class _Contents(Directive):
 
     def run(self) -> list[nodes.Node]:
         found = nodes.container()
-        if self.arguments:
+        if self.arguments and self.name in PROSE:
+            found += nodes.paragraph("", "", *self.state.inline_text(self.arguments[0], self.lineno)[0])
+        elif self.arguments:  # a signature, where `*args` is no emphasis
             found += nodes.paragraph("", self.arguments[0])
         self.state.nested_parse(self.content, self.content_offset, found)
         return [found]
@@ -86,7 +90,7 @@ def _register(text: str) -> None:
     for name in {name.lower() for name in DIRECTIVE.findall(text)}:
         if name in CODE:  # those of Sphinx have more options
             directives.register_directive(name, _Code)
-        elif name in NOT_TEXT or name not in en.directives:
+        elif name in NOT_TEXT | OTHER_IN_SPHINX or name not in en.directives:
             directives.register_directive(name, _Nothing if name in NOT_TEXT else _Contents)
     for name in {name.lower() for name in ROLE.findall(text)} - en.roles.keys():
         roles.register_local_role(name, _text_role)
