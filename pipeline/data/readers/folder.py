@@ -97,6 +97,13 @@ class Listing:
         self.check()
 
 
+def libraries(config: "TextConfig") -> tuple[str, ...]:
+    """Returns the converters' distributions if there are files for them; none while they are not installed."""
+    files = config.path.glob(config.pattern) if config.path.is_dir() else [config.path]
+    endings = {_ending(path) for path in files}.intersection(CONVERTED, config.endings or CONVERTED)
+    return converted.LIBRARIES if endings and converted.installed() else ()
+
+
 def _inside(folder: Path, pattern: str) -> dict[str, Path]:
     """Returns {name in the folder: path} of all matches except folders, sorted by name.
 
@@ -171,7 +178,7 @@ def documents_of(listing: Listing) -> Iterator[tuple[str, Document]]:
     """Yields (place, document) of the files, and leaves out those that turn out to be damaged or without text.
 
     A document's id is the name with white space and control characters percent-encoded; if lines are documents, the
-    document's number follows. Raises InputError for a faulty file, with its line.
+    document's number follows. Raises InputError for a faulty file, with its line, and if no file is left.
     """
     config = listing.config
     for file, path in list(listing.paths.items()):
@@ -197,6 +204,7 @@ def documents_of(listing: Listing) -> Iterator[tuple[str, Document]]:
                 listing.leave_out(file, "textless")
                 continue
             yield str(path), _with(found, of_file | front, config)
+    listing.check()
 
 
 def _with(found: Document, metadata: dict[str, Any], config: "TextConfig") -> Document:

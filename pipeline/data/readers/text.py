@@ -53,7 +53,6 @@ def read(config: TextConfig, progress: Progress) -> Source:
     questions: list[PlacedQuestion] = []
     if config.questions or listing.converts():
         documents = spooled(_with_progress(documents(), progress))  # parsed once, read several times
-        listing.check()
     if config.questions:
         seen: Counter[int] = Counter()
         for _, found in documents():

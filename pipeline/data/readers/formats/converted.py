@@ -11,7 +11,6 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from pipeline.data.readers.formats import markdown
 from pipeline.data.readers.sections import Block
 
 CONVERTERS = {"pdf": "PdfConverter", "docx": "DocxConverter", "pptx": "PptxConverter", "epub": "EpubConverter"}
@@ -36,6 +35,8 @@ def blocks(content: bytes, ending: str) -> tuple[str, list[Block]]:
     A PDF has no headings; its pages are text. Without a text layer (a scan) there is no text. Raises Unreadable.
     """
     from markitdown import StreamInfo
+
+    from pipeline.data.readers.formats import markdown
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

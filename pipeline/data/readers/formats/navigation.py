@@ -100,7 +100,8 @@ def count_letters(text: str | None) -> int:
 
 
 def _is_links(element: Any, letters: Letters) -> bool:
-    return letters.mostly_links() and element.find(".//pre") is None  # code may link each of its names
+    only = letters.links > 0 and letters.unlinked() == 0 and element.tag != "p"
+    return (only or letters.mostly_links()) and element.find(".//pre") is None  # code may link each of its names
 
 
 def _named(element: Any) -> bool:
