@@ -27,7 +27,27 @@ NAVIGATION = {"navheader", "navfooter", "docnav", "toc", "index", "list-of-table
 BANNERS = {"banner", "title"}
 """Ids, of the Debian handbook."""
 HIDDEN = {"head", "script", "style"}
-LINES = {"dd", "div", "dl", "dt", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "p", "pre", "table", "td", "th", "tr"}
+LINES = {
+    "br",
+    "dd",
+    "div",
+    "dl",
+    "dt",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "li",
+    "p",
+    "pre",
+    "table",
+    "td",
+    "th",
+    "tr",
+}
 NUMBER = re.compile(r"^\s*[A-Z\d]+(?:\.\d+)*\.?\s+")
 LINE = re.compile(r"\n| \| ")
 """Between lines, and between cells, of a passage."""

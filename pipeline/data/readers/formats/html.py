@@ -93,7 +93,9 @@ def _blocks(root: Any) -> list[Block]:
                 add(element.tail)
             continue
         if tag in CELLS:
-            in_cell = start and sum(e.tag in BREAKS or bool(HEADING.match(e.tag)) for e in element.iterdescendants()) < 2
+            in_cell = (
+                start and sum(e.tag in BREAKS or bool(HEADING.match(e.tag)) for e in element.iterdescendants()) < 2
+            )
         if (heading or in_cell) and not HEADING.match(tag) and tag not in CELLS:
             add(" " if tag in PARAGRAPHS or tag in LINES or tag == "br" else None)
         elif HEADING.match(tag):
@@ -115,6 +117,7 @@ def _blocks(root: Any) -> list[Block]:
         elif tag == "br" and start:
             pieces.append("\n")
         elif tag in CELLS and start and "".join(pieces).strip():
+            pieces[-1] = pieces[-1].rstrip(" ")
             pieces.append(" | ")
         if start:
             add(element.text)
