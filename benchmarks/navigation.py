@@ -1,4 +1,4 @@
-"""Passages with navigation among those that the recipe `text` reads of a folder: `python -m benchmarks.navigation FOLDER`.
+"""Passages with navigation among those that the recipe `text` reads: `python -m benchmarks.navigation FOLDER`.
 
 FOLDER has HTML pages made by DocBook, whose classes name what is not text: headers and footers of navigation, tables of
 contents, indexes. Such as usr/share/doc/postgresql-doc-15/html of the Debian package postgresql-doc-15, or

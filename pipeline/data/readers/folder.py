@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pipeline.data import text_files
-from pipeline.data.ingest_notices import NOTICES, OTHER_ENDINGS
+from pipeline.data.ingest_notices import NOTICES
 from pipeline.data.readers.formats import CONVERTED, MARKUP, PAGES, charset, converted
 from pipeline.data.readers.sections import Document, document, plain
 from pipeline.data.readers.text_config import _ending

@@ -21,7 +21,7 @@ PARAGRAPHS = {
 # fmt: on
 LISTS = {"ol", "ul"}
 CELLS = {"td", "th"}
-BREAKS = (LINES | PARAGRAPHS | CELLS | {"br"}) - {"hr"}
+BREAKS = LINES | PARAGRAPHS | CELLS | {"br", "h1", "h2", "h3", "h4", "h5", "h6"}
 """Elements that make a cell of a table more than a piece of its row's line, if there are two."""
 HEADING = re.compile(r"h[1-6]$")
 NOT_SHOWN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)

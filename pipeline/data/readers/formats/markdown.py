@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import yaml
@@ -108,7 +108,7 @@ def _without_contents(tokens: Sequence[Token]) -> list[Token]:
 
 def _letters(tokens: Sequence[Token]) -> Letters:
     found, inside = Letters(), 0
-    for token in (child for token in tokens for child in token.children or ()):
+    for token in chain.from_iterable(token.children or () for token in tokens):
         inside += (token.type == "link_open") - (token.type == "link_close")
         length = count_letters(token.content)
         found += Letters(length, length if inside else 0, int(token.type == "link_open"))

@@ -23,7 +23,7 @@ NAME = re.compile(
 """A word of `class` or `id` that generators of documentation, blogs and wikis give to navigation."""
 LINKED_SHARE = 0.8
 """Of a container's letters, from which its text is only links."""
-PROSE = 30
+PROSE = 60
 """Letters outside links for each link, above which a container is text, whatever its name is."""
 SIGNS = re.compile(r"[\W_]+")
 
