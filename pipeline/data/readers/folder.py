@@ -70,9 +70,8 @@ class Listing:
         numbers = {reason: self.counts[f"{reason}_files"] for reason in LEFT_OUT}
         reasons = ", ".join(f"{number} {reason}" for reason, number in numbers.items() if number)
         what = f"{self.config.path}: no text among the files that match ingest.pattern and endings ({reasons})"
-        advice = (
-            OTHER_ENDINGS if numbers["other"] else NOTICES["unconverted_files"][1] if numbers["unconverted"] else ""
-        )
+        reason = "other" if numbers["other"] else "unconverted" if numbers["unconverted"] else ""
+        advice = NOTICES[f"{reason}_files"][1] if reason else ""
         raise InputError(f"{what}; {advice}" if advice else what)
 
     def _find(self) -> None:

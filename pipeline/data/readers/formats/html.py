@@ -117,8 +117,7 @@ def _blocks(root: Any) -> list[Block]:
         elif tag == "br" and start:
             pieces.append("\n")
         elif tag in CELLS and start and "".join(pieces).strip():
-            pieces[-1] = pieces[-1].rstrip(" ")
-            pieces.append(" | ")
+            pieces[:] = ["".join(pieces).rstrip(" "), " | "]
         if start:
             add(element.text)
         elif element is not root:
