@@ -1,11 +1,13 @@
 """Numbers of sections before headings: `43.6.4. Simple CASE` is the section `Simple CASE`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 COMPONENT = r"(?:0|[1-9]\d{0,2})"  # no leading zero: 12.05. is a date
-NUMBER = re.compile(rf"\s*(?:§\s*)?((?:[A-Z]|{COMPONENT})(?:\.{COMPONENT})*)([.)]?)\s+(?![-–—(:,;.\d])")
-"""After it comes a heading's text: `1.2.3 - 2024` and `1.2.3 (May)` are versions."""
+NUMBER = re.compile(rf"\s*(?:§\s*)?((?:[A-Z]|{COMPONENT})(?:\.{COMPONENT})*)([.)]?)\s+(?=\S)")
+AFTER_VERSION = re.compile(r"[-–—(:,;.\d]")
+"""Begins the text after a number that is a version or an amount: `1.2.3 - 2024`, `1.2.3 (May)`."""
 # Words before the number of a chapter, in some languages of books.
 LABEL = re.compile(
     r"\s*(?:(?:chapter|appendix|part|section|kapitel|anhang|teil|abschnitt|chapitre|annexe|partie|capítulo|apéndice"
@@ -15,6 +17,16 @@ LABEL = re.compile(
 )
 
 
+class Numbered(NamedTuple):
+    """A heading that begins with a number."""
+
+    levels: tuple[str, ...]
+    """The number's parts: 43, 6."""
+    mark: str
+    """After the number: a dot, a parenthesis or nothing."""
+    text: str
+
+
 def without_numbers(headings: Sequence[str]) -> list[str]:
     """Returns a document's headings, in order, without the numbers of sections and chapters.
 
@@ -22,35 +34,50 @@ def without_numbers(headings: Sequence[str]) -> list[str]:
     the heading (`2. Weltkrieg`), so another heading must continue it: its parent, its subsection or its neighbour, with
     another text. In a document where numbers descend, they are versions.
     """
-    found = [NUMBER.match(text) for text in headings]
-    numbers = [tuple(match[1].split(".")) if match else () for match in found]
-    texts = [
-        text[match.end() :] if match and any(c.isalpha() for c in text[match.end() :]) else ""
-        for text, match in zip(headings, found, strict=True)
-    ]
-    known = {number: text for number, text in zip(numbers, texts, strict=True) if number and text}
-    ordered = list(map(_order, known)) == sorted(map(_order, known))
-    parents = {number[:-1] for number in known}
+    found = [_numbered(heading) for heading in headings]
+    texts = {number.levels: number.text for number in found if number}
+    orders = list(map(_order, texts))
+    ascending = orders == sorted(orders)
     kept = []
-    for heading, match, number, text in zip(headings, found, numbers, texts, strict=True):
+    for heading, number in zip(headings, found, strict=True):
         if label := LABEL.match(heading):
-            text = heading[label.end() :]
-        elif not match or not text or (len(number) == 1 and not match[2]) or number[0].isalpha() > len(number) - 1:
-            text = ""
-        elif not (len(number) > 1 and match[2] == "."):
-            neighbours = {known[near] for near in _neighbours(number) if near in known}
-            continued = number in parents or number[:-1] in known or bool(neighbours - {text})
-            text = text if ordered and continued and text not in neighbours else ""
-        kept.append(text or heading)
+            kept.append(heading[label.end() :] or heading)
+        elif number and (_is_sure(number) or (ascending and _is_continued(number, texts))):
+            kept.append(number.text)
+        else:
+            kept.append(heading)
     return kept
 
 
-def _order(number: tuple[str, ...]) -> list[tuple[bool, int, str]]:
-    return [(part.isalpha(), int(part) if part.isdigit() else 0, part) for part in number]
+def _numbered(heading: str) -> Numbered | None:
+    match = NUMBER.match(heading)
+    text = heading[match.end() :] if match else ""
+    if not match or not any(c.isalpha() for c in text):
+        return None
+    levels = tuple(match[1].split("."))
+    is_word = len(levels) == 1 and (levels[0].isalpha() or not match[2])  # A guide; 3 ways
+    return None if is_word else Numbered(levels, match[2], text)
 
 
-def _neighbours(number: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _is_sure(number: Numbered) -> bool:
+    return len(number.levels) > 1 and number.mark == "."
+
+
+def _is_continued(number: Numbered, texts: Mapping[tuple[str, ...], str]) -> bool:
+    """Returns whether another heading continues the number. `texts`: {levels: text} of the document."""
+    if AFTER_VERSION.match(number.text):
+        return False
+    near = {texts[levels] for levels in _neighbours(number.levels) if levels in texts}
+    is_parent = any(levels[:-1] == number.levels for levels in texts)
+    return number.text not in near and (bool(near) or is_parent or number.levels[:-1] in texts)
+
+
+def _order(levels: tuple[str, ...]) -> list[tuple[bool, int, str]]:
+    return [(part.isalpha(), int(part) if part.isdigit() else 0, part) for part in levels]
+
+
+def _neighbours(levels: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Returns the numbers before and after it, on its level."""
-    if not number[-1].isdigit():
+    if not levels[-1].isdigit():
         return []
-    return [(*number[:-1], str(int(number[-1]) + step)) for step in (-1, 1)]
+    return [(*levels[:-1], str(int(levels[-1]) + step)) for step in (-1, 1)]

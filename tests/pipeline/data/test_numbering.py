@@ -19,6 +19,10 @@ from pipeline.data.readers.numbering import without_numbers
         (["Chapter 5. Data Definition", "Anhang A. Mehr"], ["Data Definition", "Mehr"]),
         (["第 6 章 保守と更新"], ["保守と更新"]),
         (["6.1. sources.list の内容"], ["sources.list の内容"]),
+        (
+            ["14.5.4.3. .te ファイル", "4.2.10. 1 人目", "1.2. (Optional) Set-up"],
+            [".te ファイル", "1 人目", "(Optional) Set-up"],
+        ),
         # Numbers that are words.
         (["2. Weltkrieg"], ["2. Weltkrieg"]),
         (["1. Weltkrieg", "2. Weltkrieg"], ["1. Weltkrieg", "2. Weltkrieg"]),

@@ -51,7 +51,7 @@ class Letters(NamedTuple):
 def remove_navigation(root: Any, hidden: Callable[[Any], bool]) -> None:
     """Removes what leads elsewhere: elements named so, and containers whose text is nearly all links.
 
-    Inner containers are removed first, so that text beside a table of contents stays; a container of which only
+    Inner containers are removed first, so that text next to a table of contents stays; a container of which only
     headings are left goes too. An element with a name of navigation stays if it holds most of the page's text outside
     links. `hidden`: whether an element is not shown.
     """
