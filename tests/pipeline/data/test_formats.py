@@ -156,6 +156,13 @@ def test_asciidoc():
     ]
 
 
+def test_asciidoc_with_titles_of_two_lines():
+    lines = ["git-x(1)", "========", "", "NAME", "----", "git-x - does x", "", "----", "some", "code", "----", ""]
+    parsed = document("d", *_named(asciidoc.blocks("\n".join([*lines, "A part", "~~~~~~", "more"]))))
+    assert parsed.title == "git-x(1)"
+    assert outline(parsed) == [("NAME", "git-x - does x\n\nsome\ncode"), ("NAME/A part", "more")]
+
+
 def _named(parsed):
     return parsed[0], "name", parsed[1]
 

@@ -5,6 +5,8 @@ import re
 from pipeline.data.readers.sections import Block
 
 HEADING = re.compile(r"(={1,6}|#{1,6}) +(\S.*?)(?: +\1)?$")
+UNDERLINES = "=-~^+"
+"""Below a title of two lines, by level; about as long as it."""
 ATTRIBUTE = re.compile(r":!?[\w-]+!?:(?: |$)")
 DELIMITER = re.compile(r"(-{4,}|\.{4,}|={4,}|_{4,}|\*{4,}|\+{4,}|--|```\w*)$")
 VERBATIM = ("-", ".", "+", "`")
@@ -23,7 +25,8 @@ def blocks(text: str) -> tuple[str, list[Block]]:
     found: list[Block] = []
     fence = ""  # the delimiter that ends the code or the comment
     in_table = False
-    for line in text.splitlines():
+    lines = [*text.splitlines(), ""]
+    for above, line, below in zip(["", *lines], lines, lines[1:], strict=False):
         stripped = line.rstrip()
         if fence:
             if stripped == fence:
@@ -33,6 +36,10 @@ def blocks(text: str) -> tuple[str, list[Block]]:
                 found.append((0, f"{line}\n"))
         elif COMMENT.match(stripped):
             fence = stripped
+        elif not above.strip() and (level := _underlined(stripped, below.rstrip())):
+            found.append((level, _inline(stripped)))
+        elif _underlined(above.rstrip(), stripped) and found and found[-1][0]:
+            continue
         elif TABLE.match(stripped):
             in_table = not in_table
             found.append((0, "\n"))
@@ -45,6 +52,14 @@ def blocks(text: str) -> tuple[str, list[Block]]:
         elif not _is_markup(stripped):
             found.append((0, f"{_row(stripped) if in_table else _inline(stripped)}\n"))
     return "", found
+
+
+def _underlined(line: str, below: str) -> int:
+    """Returns the level of a title by the line below it; 0 if it is none."""
+    length = len(below)
+    if length < 2 or below[0] not in UNDERLINES or below != below[0] * length or not any(c.isalnum() for c in line):
+        return 0
+    return UNDERLINES.index(below[0]) + 1 if abs(length - len(line)) <= 2 else 0
 
 
 def _is_markup(line: str) -> bool:
