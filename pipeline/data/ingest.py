@@ -28,7 +28,8 @@ from pipeline.data.collection import (
 from pipeline.data.ids import check_id, contains, forbid_repeats, hash_id, run_starts, sort
 from pipeline.data.ingest_notices import NOTICES, without_positives
 from pipeline.data.metadata import keep_metadata
-from pipeline.data.readers import several, single
+from pipeline.data.readers import folder, several, single
+from pipeline.data.readers.text_config import TextConfig
 from pipeline.data.stored import read_batches
 from pipeline.data.text.words import blank, count
 from pipeline.errors import InputError
@@ -57,11 +58,13 @@ def sources(config: IngestConfig) -> dict[str, Path]:
 
 
 def libraries(config: IngestConfig) -> tuple[str, ...]:
-    """Returns the library that ends sentences if texts are cut, or made into questions, at their ends."""
+    """Returns the libraries whose versions change the bytes: one ends sentences, if texts are cut, or made into
+    questions, at their ends; others convert documents.
+    """
     parts = config.parts if isinstance(config, several.SeveralConfig) else [config]
-    return (
-        ("sentencex",) if any(getattr(part, "passage_words", None) or part.reader == "text" for part in parts) else ()
-    )
+    cut = any(getattr(part, "passage_words", None) or part.reader == "text" for part in parts)
+    converters = [library for part in parts if isinstance(part, TextConfig) for library in folder.libraries(part)]
+    return (*(("sentencex",) if cut else ()), *dict.fromkeys(converters))
 
 
 def ingest(config: IngestConfig, work: Work) -> Metrics:

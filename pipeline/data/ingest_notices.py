@@ -9,10 +9,20 @@ OTHER_ENDINGS = 'add theirs to ingest.endings: rst for NAME.rst, "" for names wi
 NOTICES = {
     "undecodable_files": (
         "files left out, text or name not UTF-8",
-        "save them as UTF-8, or as UTF-16 with its byte order mark",
+        "save them as UTF-8, or as UTF-16 with its byte order mark; HTML may declare another charset",
     ),
     "binary_files": ("files left out, binary", "if they are UTF-16, save them with their byte order mark"),
     "empty_files": ("files left out, empty", ""),
+    "large_files": ("files left out, larger than ingest.max_file_mb", "raise it, or split them"),
+    "unconverted_files": (
+        "files left out, PDF, Word, PowerPoint or EPUB",
+        "install the libraries that read them: pip install 'cocondenser[documents]'",
+    ),
+    "damaged_files": ("files left out, damaged, encrypted or not of their ending's type", ""),
+    "textless_files": (
+        "files left out, without text: scans, or pages of links such as tables of contents",
+        "scans need a text layer (OCR)",
+    ),
     "other_files": ("files left out, other endings", OTHER_ENDINGS),
     "unmatched_files": ("files left out, not matched by ingest.pattern", "change it to take them"),
     "hidden_files": ("files left out, hidden", "name a hidden folder in ingest.pattern to take its files"),

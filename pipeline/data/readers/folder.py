@@ -8,7 +8,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pipeline.data.ingest_notices import OTHER_ENDINGS
+from pipeline.data.ingest_notices import NOTICES
+from pipeline.data.readers.formats import CONVERTED, MARKUP, PAGES, charset, converted
 from pipeline.data.readers.sections import Document, document, plain
 from pipeline.data.readers.text_config import _ending
 from pipeline.data.text import text_files
@@ -18,47 +19,90 @@ from pipeline.notices import Examples, keep
 if TYPE_CHECKING:
     from pipeline.data.readers.text_config import TextConfig
 
-MARKUP = {"md": "markdown", "markdown": "markdown", "html": "html", "htm": "html"}
-LEFT_OUT = ("hidden", "other", "empty", "binary", "undecodable", "unmatched", "link", "special")
+LEFT_OUT = (
+    *("hidden", "other", "empty", "binary", "undecodable", "large", "unconverted", "damaged", "textless"),
+    *("unmatched", "link", "special"),
+)
 ALL = "**/*"
 
 
-def listing(config: "TextConfig") -> tuple[dict[str, Path], Counter[str], Examples]:
-    """Returns {name in the folder: path} of the text files, the counts of skipped files by reason, and first examples.
+class Listing:
+    """The files to read, and those that are left out.
 
-    Raises InputError if no text is left.
+    `paths`: {name in the folder: path} of the files to read. `counts`: numbers of files, read and left out by reason.
+    `examples`: the first names of each reason. Raises InputError if no text is left.
     """
-    examples: Examples = {}
-    if not config.path.is_dir():
-        return {config.path.name: config.path}, Counter(files=1), examples
-    counts = Counter({f"{reason}_files": 0 for reason in LEFT_OUT})
-    shows_hidden = any(part.startswith(".") for part in PurePath(config.pattern).parts)
-    matching = _inside(config.path, config.pattern)
-    unmatched = _inside(config.path, ALL).keys() - matching.keys() if config.pattern != ALL else ()
-    paths = {}
-    for relative, path in matching.items():
-        if not shows_hidden and _hidden(relative):
-            reason = "hidden"
-        elif not path.is_file():
-            reason = "link" if path.is_symlink() else "special"
-        elif config.endings and not {_ending(path), _shown_ending(path)} & set(config.endings):
-            reason = "other"
-        elif not (reason := _no_text(relative, path)):
-            paths[relative] = path
-            continue
-        counts[f"{reason}_files"] += 1
-        keep(examples, f"{reason}_files", relative)
-    for relative in sorted(name for name in unmatched if not _hidden(name)):
-        counts["unmatched_files"] += 1
-        keep(examples, "unmatched_files", relative)
-    if not matching:
-        raise InputError(f"{config.path}: no file matches ingest.pattern '{config.pattern}'")
-    if not paths:
-        reasons = ", ".join(f"{counts[f'{reason}_files']} {reason}" for reason in LEFT_OUT if counts[f"{reason}_files"])
-        what = f"{config.path}: no text among the files that match ingest.pattern and endings ({reasons})"
-        raise InputError(f"{what}; {OTHER_ENDINGS}" if counts["other_files"] else what)
-    counts["files"] = len(paths)
-    return paths, counts, examples
+
+    def __init__(self, config: "TextConfig") -> None:
+        self.config = config
+        self.is_folder = config.path.is_dir()
+        self.counts: Counter[str] = Counter()
+        self.examples: Examples = {}
+        self.paths: dict[str, Path] = {}
+        if self.is_folder:
+            self._find()
+        else:
+            self.paths = {config.path.name: config.path}
+            reason = _no_text(config.path.name, config.path, config)
+            if reason and (reason in ("large", "unconverted") or _ending(config.path) in (*PAGES, *CONVERTED)):
+                self.leave_out(config.path.name, reason)  # the faults of other texts are raised with their line
+        self.counts["files"] = len(self.paths)
+
+    def converts(self) -> bool:
+        """Returns whether a file is read by a slow converter."""
+        return any(_ending(path) in CONVERTED for path in self.paths.values())
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """Leaves out a file of the folder, and counts it. Raises InputError if it is the only one."""
+        what, advice = NOTICES[f"{reason}_files"]
+        if not self.is_folder:
+            why = what.removeprefix("files left out, ")
+            raise InputError(f"{self.config.path}: {why}{f'; {advice}' if advice else ''}")
+        if self.paths.pop(name, None):
+            self.counts["files"] -= 1
+        self.counts[f"{reason}_files"] += 1
+        keep(self.examples, f"{reason}_files", name)
+
+    def check(self) -> None:
+        """Raises InputError if no file is left."""
+        if self.paths:
+            return
+        numbers = {reason: self.counts[f"{reason}_files"] for reason in LEFT_OUT}
+        reasons = ", ".join(f"{number} {reason}" for reason, number in numbers.items() if number)
+        what = f"{self.config.path}: no text among the files that match ingest.pattern and endings ({reasons})"
+        reason = "other" if numbers["other"] else "unconverted" if numbers["unconverted"] else ""
+        advice = NOTICES[f"{reason}_files"][1] if reason else ""
+        raise InputError(f"{what}; {advice}" if advice else what)
+
+    def _find(self) -> None:
+        folder, pattern = self.config.path, self.config.pattern
+        self.counts.update({f"{reason}_files": 0 for reason in LEFT_OUT})
+        shows_hidden = any(part.startswith(".") for part in PurePath(pattern).parts)
+        matching = _inside(folder, pattern)
+        if not matching:
+            raise InputError(f"{folder}: no file matches ingest.pattern '{pattern}'")
+        unmatched = _inside(folder, ALL).keys() - matching.keys() if pattern != ALL else ()
+        for name, path in matching.items():
+            if not shows_hidden and _hidden(name):
+                reason = "hidden"
+            elif not path.is_file():
+                reason = "link" if path.is_symlink() else "special"
+            elif self.config.endings and not {_ending(path), _shown_ending(path)} & set(self.config.endings):
+                reason = "other"
+            elif not (reason := _no_text(name, path, self.config)):
+                self.paths[name] = path
+                continue
+            self.leave_out(name, reason)
+        for name in sorted(name for name in unmatched if not _hidden(name)):
+            self.leave_out(name, "unmatched")
+        self.check()
+
+
+def libraries(config: "TextConfig") -> tuple[str, ...]:
+    """Returns the converters' distributions if there are files for them; none while they are not installed."""
+    files = config.path.glob(config.pattern) if config.path.is_dir() else [config.path]
+    endings = {_ending(path) for path in files}.intersection(CONVERTED, config.endings or CONVERTED)
+    return converted.LIBRARIES if endings and converted.installed() else ()
 
 
 def _inside(folder: Path, pattern: str) -> dict[str, Path]:
@@ -74,24 +118,36 @@ def _hidden(relative: str) -> bool:
     return any(part.startswith(".") for part in PurePath(relative).parts)
 
 
-def _no_text(name: str, path: Path) -> str:
-    """Returns why the file is not text in UTF-8 (or UTF-16 with its mark) or its name is not UTF-8; empty if both are.
+def _no_text(name: str, path: Path, config: "TextConfig") -> str:
+    """Returns why the file is not read, or its name is not UTF-8; empty if it is.
 
-    The content of JSONL is not checked: its faults are errors.
+    The content of JSONL is not checked: its faults are errors. Files to convert are checked when they are read.
     """
     try:
         name.encode()
     except UnicodeEncodeError:
         return "undecodable"
-    decode = codecs.getincrementaldecoder("utf-8")()
+    ending = _ending(path)
+    if ending in CONVERTED and not converted.installed():
+        return "unconverted"
+    largest = config.max_file_mb * 1_000_000
+    whole = ending in CONVERTED or ending in MARKUP or config.documents == "files"
+    if ending in CONVERTED or ending in PAGES:
+        with text_files.open_binary(path) as stream:
+            content = stream.read(largest + 1)
+        return _no_page(content, largest, ending)
+    decode, length = codecs.getincrementaldecoder("utf-8")(), 0
     with text_files.open_text(path) as stream:
         try:
             chunk = stream.read(text_files.CHUNK)
             if not chunk:
                 return "empty"
-            if _ending(path) == "jsonl":
+            if ending == "jsonl":
                 return ""
             while chunk:
+                length += len(chunk)
+                if whole and length > largest:
+                    return "large"
                 if b"\0" in chunk:
                     return "binary"
                 decode.decode(chunk)
@@ -101,20 +157,32 @@ def _no_text(name: str, path: Path) -> str:
     return "undecodable" if decode.getstate()[0] else ""
 
 
+def _no_page(content: bytes, largest: int, ending: str) -> str:
+    if len(content) > largest:
+        return "large"
+    if not content or content in text_files.MARKS:
+        return "empty"
+    if ending in CONVERTED:
+        return ""
+    try:
+        return "binary" if "\0" in charset.decode(content) else ""
+    except UnicodeDecodeError:
+        return "binary" if b"\0" in content else "undecodable"
+
+
 def _shown_ending(path: Path) -> str:
     """Returns the ending as `_ending` does, but empty for a name without a dot."""
     return PurePath(text_files.plain_name(path)).suffix.lower().removeprefix(".")
 
 
-def documents_of(paths: dict[str, Path], config: "TextConfig") -> Iterator[tuple[str, Document]]:
-    """Yields (place, document) of the files. `paths`: {name in the folder: path}.
+def documents_of(listing: Listing) -> Iterator[tuple[str, Document]]:
+    """Yields (place, document) of the files, and leaves out those that turn out to be damaged or without text.
 
     A document's id is the name with white space and control characters percent-encoded; if lines are documents, the
-    document's number follows. Raises InputError for a faulty file, with its line.
+    document's number follows. Raises InputError for a faulty file, with its line, and if no file is left.
     """
-    from pipeline.data.readers import markdown
-
-    for file, path in paths.items():
+    config = listing.config
+    for file, path in list(listing.paths.items()):
         name = re.sub(r"[\s\x00-\x1f\x7f-\x9f]", lambda match: quote(match[0]), file)  # `check_id` rejects these
         ending = _ending(path)
         of_file = {"file": file, "folder": file.rpartition("/")[0], "ending": _shown_ending(path)}
@@ -124,14 +192,20 @@ def documents_of(paths: dict[str, Path], config: "TextConfig") -> Iterator[tuple
                 title = text_files.text_of(place, row, config.title_key, required=False) if config.title_key else ""
                 found = plain(document_id, title, text_files.text_of(place, row, config.text_key))
                 yield place, _with(found, of_file | row, config)
-        elif ending not in MARKUP and config.documents == "lines":
+        elif ending not in MARKUP and ending not in CONVERTED and config.documents == "lines":
             for number, line in text_files.table_lines(path):
                 yield f"{path}:{number}", _with(plain(f"{name}:{number}", "", line), of_file, config)
         else:
-            text = "\n".join(line for _, line in text_files.lines(path, blank=True))
-            found = _document(name, text_files.plain_name(path).rsplit(".", 1)[0], text, MARKUP.get(ending))
-            front = markdown.metadata(text) if MARKUP.get(ending) == "markdown" and config.metadata else {}
+            try:
+                found, front = _document(name, path, config)
+            except converted.Unreadable:
+                listing.leave_out(file, "damaged")
+                continue
+            if ending in (*MARKUP, *CONVERTED) and not any(section.text for section in found.sections):
+                listing.leave_out(file, "textless")
+                continue
             yield str(path), _with(found, of_file | front, config)
+    listing.check()
 
 
 def _with(found: Document, metadata: dict[str, Any], config: "TextConfig") -> Document:
@@ -141,13 +215,23 @@ def _with(found: Document, metadata: dict[str, Any], config: "TextConfig") -> Do
     return found._replace(metadata={k: value if k in config.metadata else None for k, value in metadata.items()})
 
 
-def _document(document_id: str, name: str, text: str, markup: str | None) -> Document:
-    from pipeline.data.readers import html, markdown
+def _document(document_id: str, path: Path, config: "TextConfig") -> tuple[Document, dict[str, Any]]:
+    """Returns (the document of a whole file, its front matter by key).
 
-    if markup == "markdown":
-        title, blocks = markdown.blocks(text)
-    elif markup == "html":
-        title, blocks = html.blocks(text.encode())
-    else:
-        return plain(document_id, name, text)
-    return document(document_id, title, name, blocks)
+    Raises InputError for a file that is not text, and `converted.Unreadable`.
+    """
+    from pipeline.data.readers.formats import asciidoc, html, markdown, restructured
+
+    ending, name = _ending(path), text_files.plain_name(path).rsplit(".", 1)[0]
+    if ending in PAGES or ending in CONVERTED:
+        with text_files.open_binary(path) as stream:
+            content = stream.read()
+        found = html.blocks(charset.decode(content)) if ending in PAGES else converted.blocks(content, ending)
+        return document(document_id, found[0], name, found[1]), {}
+    text = "\n".join(line for _, line in text_files.lines(path, blank=True))
+    if ending not in MARKUP:
+        return plain(document_id, name, text), {}
+    parse = {"markdown": markdown.blocks, "restructured": restructured.blocks, "asciidoc": asciidoc.blocks}
+    title, blocks = parse[MARKUP[ending]](text)
+    front = markdown.metadata(text) if MARKUP[ending] == "markdown" and config.metadata else {}
+    return document(document_id, title, name, blocks), front

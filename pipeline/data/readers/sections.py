@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from unicodedata import category
 
+from pipeline.data.readers.numbering import without_numbers
+
 Block = tuple[int, str]
 """A heading's level, 1 to 6, and its text; or 0 and a piece of text with its line ends."""
 
@@ -41,8 +43,11 @@ def document(document_id: str, title: str, name: str, blocks: Sequence[Block]) -
     """Returns the document with the `blocks` under their headings.
 
     `title` empty: the first heading if its level is 1 or above all others, else `name`. The first heading is left out
-    of the paths if the title contains its words.
+    of the paths if the title contains its words. Numbers of sections are left out (`without_numbers`).
     """
+    title, *texts = without_numbers([title, *(text for level, text in blocks if level)])
+    numberless = iter(texts)
+    blocks = [(level, next(numberless) if level else text) for level, text in blocks]
     levels = [level for level, _ in blocks if level]
     first_place = next((i for i, (level, _) in enumerate(blocks) if level), -1)
     first = blocks[first_place][1] if levels else ""

@@ -1,4 +1,4 @@
-"""Reads the user's own texts: plain text, Markdown, HTML or JSONL, and generates questions from them if requested."""
+"""Reads the user's own texts in several formats, and generates questions from them if requested."""
 
 import pickle
 import tempfile
@@ -11,7 +11,7 @@ from typing import TypeVar, get_args
 from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.documents import passage_id
 from pipeline.data.ids import hash_id
-from pipeline.data.readers.folder import documents_of, listing
+from pipeline.data.readers.folder import Listing, documents_of
 from pipeline.data.readers.questions import GeneratedQuestions, asking, generate_questions, split_of
 from pipeline.data.readers.sections import Document, comparable_words
 from pipeline.data.readers.text_config import Kind, TextConfig
@@ -30,7 +30,7 @@ NO_QUESTIONS = "set ingest.questions=[] to generate none and only pre-train (--u
 
 def missing(config: TextConfig) -> list[str]:
     """Returns a line for an absent path, with its field."""
-    expected = "ingest.path takes a file or folder of text, Markdown, HTML or JSONL"
+    expected = "ingest.path takes a file or folder of texts"
     return [f"{line}; {expected} (--set ingest.path=FOLDER)" for line in text_files.missing([config.path], {})]
 
 
@@ -44,20 +44,21 @@ def read(config: TextConfig, progress: Progress) -> Source:
 
     A document's id is the file's name in the folder, followed by the document's number if lines are documents; its
     i-th passage is `ID#i`, its questions are `ID?KIND:PLACE`. So a change of one file changes no id or split of others.
-    Files of a folder that are not text are skipped and counted. A text that occurs in several places is not used as a
+    Files of a folder that cannot be read are skipped and counted. A text that occurs in several places is not used as a
     question. Memory: one document, and the questions.
     """
-    paths, counts, examples = listing(config)
-    documents: Documents = partial(documents_of, paths, config)
+    listing = Listing(config)
+    documents: Documents = partial(documents_of, listing)
     repeated: set[int] = set()
     questions: list[PlacedQuestion] = []
+    if config.questions or listing.converts():
+        documents = spooled(_with_progress(documents(), progress))  # parsed once, read several times
     if config.questions:
         seen: Counter[int] = Counter()
-        documents = spooled(_with_progress(documents(), progress))  # parsed once, read three times
         for _, found in documents():
             seen.update(map(_hash, asking(found, config)))
         repeated.update(text for text, times in seen.items() if times > 1)
-        questions = _questions(documents, config, repeated, counts, examples)
+        questions = _questions(documents, config, repeated, listing.counts, listing.examples)
     return Source(
         passages=lambda: _passages(documents, config, repeated),
         queries=lambda: ((place, query) for place, query, _ in questions),
@@ -66,8 +67,8 @@ def read(config: TextConfig, progress: Progress) -> Source:
             for place, query, answers in questions
             for answer in answers
         ),
-        counts=counts,
-        examples=examples,
+        counts=listing.counts,
+        examples=listing.examples,
         judges_documents=config.judgements == "documents" and bool(config.questions),
     )
 

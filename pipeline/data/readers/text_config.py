@@ -15,18 +15,21 @@ Kind = Literal["titles", "headings", "first_sentences", "crops"]
 
 
 class TextConfig(CutConfig):
-    """Text, Markdown, HTML or JSONL files, plain or compressed, cut into passages at headings."""
+    """Files of text, Markdown, HTML and further formats, plain or compressed, cut into passages at headings."""
 
     reader: Literal["text"]
     """Selects this reader."""
     path: Path
-    """A file or a folder. The ending selects the parser: .md and .markdown Markdown, .html and .htm HTML, .jsonl one
-    document per line, any other plain text."""
+    """A file or a folder. The ending selects the parser: .md and .markdown Markdown; .html, .htm and .xhtml HTML; .rst
+    reStructuredText; .adoc and .asciidoc AsciiDoc; .pdf, .docx, .pptx and .epub with the extra `documents`; .jsonl one
+    document per line; any other plain text."""
     pattern: str = Field(min_length=1)
     """Files of a folder that are read, such as `**/*.txt`, sorted by name. Hidden files are skipped."""
     endings: tuple[str, ...]
     """Endings of the files that are read, such as `md` or `.md`, without that of a compression. `""` selects names
     without an ending; such a name, as README, can be listed too. Other files are counted. Empty: all."""
+    max_file_mb: int = Field(default=100, ge=1)
+    """Largest file that is one document, in MB without compression. Larger ones are counted and left out."""
     documents: Literal["files", "lines"]
     """Documents of plain text files: the whole file, or each line."""
     id_key: str

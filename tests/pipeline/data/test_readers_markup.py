@@ -2,24 +2,15 @@
 
 import pytest
 from markdown_it.parser_inline import ParserInline
+from outlines import outline, read_html
 
-from pipeline.data.readers import html, markdown
+from pipeline.data.readers.formats import markdown
 from pipeline.data.readers.sections import Document, document, lower_words
 
 
 def read_markdown(*lines: str) -> Document:
     title, blocks = markdown.blocks("\n".join(lines))
     return document("d", title, "name", blocks)
-
-
-def read_html(page: str) -> Document:
-    title, blocks = html.blocks(page.encode())
-    return document("d", title, "name", blocks)
-
-
-def outline(parsed: Document) -> list[tuple[str, str]]:
-    """(headings above, text) of each section."""
-    return [("/".join(parsed.headings[i] for i in section.path), section.text) for section in parsed.sections]
 
 
 def text_of(*lines: str) -> str:
@@ -176,6 +167,21 @@ def test_only_the_main_element_is_read_if_it_has_text():
 )
 def test_broken_pages_are_read(page, expected):
     assert outline(read_html(page)) == expected
+
+
+def test_a_row_of_a_table_is_one_line_if_its_cells_are():
+    rows = "<tr><th><p>a</p><th><div>b</div><tr><td>1<td><p>2</p>"
+    assert outline(read_html(f"<table>{rows}</table>")) == [("", "a | b\n1 | 2")]
+    long = "<tr><td><p>one</p><p>two</p><td><ul><li>x<li>y</ul>"
+    assert outline(read_html(f"<table>{long}</table>")) == [("", "one\n\ntwo\n\nx\ny")]
+
+
+def test_a_list_of_links_in_markdown_is_no_text():
+    contents = ("## Contents", "", "- [One](#one)", "  - [Two](#two)", "- [Three](x.md)", "")
+    parsed = read_markdown("# Head", "", "intro", "", *contents, "## One", "", "text", "", "- [a](x) does b and c")
+    assert outline(parsed) == [("", "intro"), ("One", "text\n\na does b and c")]
+    parsed = read_markdown("# Head", "", "See", "", "1. [One](#one)", "2. [Two](#two)", "", "after")
+    assert outline(parsed) == [("", "See\n\nafter")]
 
 
 def test_words_consist_of_letters():

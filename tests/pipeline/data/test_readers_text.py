@@ -127,6 +127,10 @@ def test_files_that_are_not_text_are_counted(tmp_path, ingested):
         "unmatched_files": 0,
         "link_files": 0,
         "special_files": 0,
+        "large_files": 0,
+        "unconverted_files": 0,
+        "damaged_files": 0,
+        "textless_files": 0,
     }
     assert ingested(**fields(folder, pattern=".git/*")).passages[0][3] == "hidden"
     (folder / "good.md").unlink()
@@ -176,8 +180,8 @@ def test_an_empty_folder(tmp_path, ingested):
     with pytest.raises(InputError, match=r"set: no file matches ingest\.pattern '\*\*/\*'$"):
         ingested(**fields(tmp_path / "set"))
     put(tmp_path, "set/blank.md", " ", "")
-    result = ingested(**fields(tmp_path / "set"))
-    assert result.passages == [("blank.md#0", "blank.md", "blank", "")]
+    with pytest.raises(InputError, match=r"set: no text among the files .* \(1 textless\)$"):
+        ingested(**fields(tmp_path / "set"))
 
 
 def test_texts_without_visible_characters_are_dropped(tmp_path, ingested):
@@ -273,6 +277,10 @@ LEFT_OUT = {
     "cut": (b"\xff\xfea\0b", "files left out, text or name not UTF-8: 4 (first"),
     "picture": (b"GIF\0", "files left out, binary: 4 (first: f0.txt"),
     "utf-16 without a mark": ("text".encode("utf-16-le"), "files left out, binary: 4 (first: f0.txt"),
+    "too large": (
+        b"a" * 1_000_001,
+        "files left out, larger than ingest.max_file_mb: 4 (first: f0.txt, f1.txt, f2.txt)",
+    ),
     "empty": (b"", "files left out, empty: 4 (first: f0.txt"),
     "a mark alone": (b"\xff\xfe", "files left out, empty: 4 (first: f0.txt"),
 }
@@ -284,7 +292,7 @@ def test_files_left_out_are_reported(tmp_path, ingested, kind):
     put(tmp_path, "set/good.md", "text")
     for i in range(4):
         (tmp_path / "set" / f"f{i}.txt").write_bytes(content)
-    (notice,) = ingested(**fields(tmp_path / "set")).notices
+    (notice,) = ingested(**fields(tmp_path / "set", max_file_mb=1)).notices
     assert notice.startswith(line)
     assert str(tmp_path) not in notice
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import yaml
@@ -10,7 +10,8 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-from pipeline.data.readers import html
+from pipeline.data.readers.formats import html
+from pipeline.data.readers.formats.navigation import Letters, count_letters
 from pipeline.data.readers.sections import Block
 
 FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -54,11 +55,12 @@ def blocks(text: str) -> tuple[str, list[Block]]:
     """Returns (title of the front matter or "", the headings and the text).
 
     Links and images keep their text, code and tables everything, HTML what is visible. A linked image is taken for a
-    badge and left out. Headings inside quotes and lists are text.
+    badge and left out, and a list of links for a table of contents. Headings inside quotes and lists are text.
     """
     front, body = _front(text, yaml.BaseLoader)
     title = front.get("title")
-    return " ".join(title.split()) if isinstance(title, str) else "", list(_blocks(PARSER.parse(body)))
+    tokens = _without_contents(PARSER.parse(body))
+    return " ".join(title.split()) if isinstance(title, str) else "", list(_blocks(tokens))
 
 
 def metadata(text: str) -> dict[str, Any]:
@@ -85,6 +87,34 @@ def _front(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> tuple[
     return {key: value for key, value in items if isinstance(key, str)}, text[match.end() :]
 
 
+def _without_contents(tokens: Sequence[Token]) -> list[Token]:
+    """Returns the tokens without lists whose text is nearly all links, and without headings that have only these."""
+    kept: list[Token] = []
+    place = 0
+    while place < len(tokens):
+        end = place + 1
+        if tokens[place].type in ("bullet_list_open", "ordered_list_open"):
+            while tokens[end - 1].level or tokens[end - 1].nesting >= 0:
+                end += 1
+        if end > place + 1 and _letters(tokens[place:end]).mostly_links():
+            ends_section = end == len(tokens) or tokens[end].type == "heading_open"
+            if ends_section and kept and kept[-1].type == "heading_close":
+                del kept[-3:]  # with its text
+        else:
+            kept += tokens[place:end]
+        place = end
+    return kept
+
+
+def _letters(tokens: Sequence[Token]) -> Letters:
+    found, inside = Letters(), 0
+    for token in chain.from_iterable(token.children or () for token in tokens):
+        inside += (token.type == "link_open") - (token.type == "link_close")
+        length = count_letters(token.content)
+        found += Letters(length, length if inside else 0, int(token.type == "link_open"))
+    return found
+
+
 def _blocks(tokens: Sequence[Token]) -> Iterator[Block]:
     row: list[str] = []
     for before, token in pairwise([Token("", "", 0), *tokens]):
@@ -104,7 +134,7 @@ def _blocks(tokens: Sequence[Token]) -> Iterator[Block]:
         elif token.type in ("fence", "code_block"):
             yield 0, token.content + "\n"
         elif token.type == "html_block":
-            yield from html.blocks(token.content.encode())[1]
+            yield from html.part(token.content)
 
 
 def _text(tokens: Sequence[Token]) -> str:

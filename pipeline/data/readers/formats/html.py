@@ -1,10 +1,11 @@
-"""HTML as headings and visible text."""
+"""HTML as headings and the visible text of a page, without its navigation."""
 
 import re
 from typing import Any
 
 from lxml import etree
 
+from pipeline.data.readers.formats.navigation import remove_navigation
 from pipeline.data.readers.sections import Block
 
 # fmt: off
@@ -19,6 +20,9 @@ PARAGRAPHS = {
 }
 # fmt: on
 LISTS = {"ol", "ul"}
+CELLS = {"td", "th"}
+BREAKS = LINES | PARAGRAPHS | CELLS | {"br", "h1", "h2", "h3", "h4", "h5", "h6"}
+"""Elements that make a cell of a table more than a piece of its row's line, if there are two."""
 HEADING = re.compile(r"h[1-6]$")
 NOT_SHOWN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 SPACE = re.compile(r"\s+")
@@ -26,29 +30,41 @@ AROUND_BREAK = re.compile(r"[^\S\n]*\n[^\S\n]*")
 PERMALINK = re.compile(r"^[\s¶§🔗]+|[\s¶§🔗]+$")
 
 
-def blocks(page: bytes) -> tuple[str, list[Block]]:
-    """Returns (the text of <title> or "", the headings and the visible text) of a page in UTF-8.
+def blocks(page: str) -> tuple[str, list[Block]]:
+    """Returns (the text of <title> or "", the headings and the visible text) of a page, without navigation.
 
-    libxml2 repairs broken HTML. If there is a <main> with text, the rest of the page is left out.
+    libxml2 repairs broken HTML. If there is a <main> with text, the rest of the page is left out. A page that only
+    leads to others, as a table of contents, has no text.
     """
-    # Without `huge_tree`, elements nested deeper than 256 would be dropped silently.
-    parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
-    try:
-        root = etree.fromstring(page, parser)
-    except etree.XMLSyntaxError:
-        root = None
+    root = _parsed(page)
     if root is None:
         return "", []
     title = " ".join((root.findtext("head/title") or "").split())
+    remove_navigation(root, _hidden)
     mains = [e for e in root.iter() if e.tag == "main" or e.get("role") == "main"]
     filled = [main for main in mains if "".join(main.itertext()).strip()]
     return title, _blocks(filled[0] if filled else root)
 
 
+def part(source: str) -> list[Block]:
+    """Returns the headings and the visible text of a part of a page."""
+    root = _parsed(source)
+    return [] if root is None else _blocks(root)
+
+
+def _parsed(page: str) -> Any:
+    # Without `huge_tree`, elements nested deeper than 256 would be dropped silently.
+    parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
+    try:
+        return etree.fromstring(page.encode(), parser)
+    except etree.XMLSyntaxError:
+        return None
+
+
 def _blocks(root: Any) -> list[Block]:
     found: list[Block] = []
     pieces: list[str] = []
-    heading, preformatted = 0, 0
+    heading, preformatted, in_cell = 0, 0, False
 
     def end(breaks: str) -> None:
         text = "".join(pieces)
@@ -76,7 +92,11 @@ def _blocks(root: Any) -> list[Block]:
             else:
                 add(element.tail)
             continue
-        if heading and not HEADING.match(tag):
+        if tag in CELLS:
+            in_cell = (
+                start and sum(e.tag in BREAKS or bool(HEADING.match(e.tag)) for e in element.iterdescendants()) < 2
+            )
+        if (heading or in_cell) and not HEADING.match(tag) and tag not in CELLS:
             add(" " if tag in PARAGRAPHS or tag in LINES or tag == "br" else None)
         elif HEADING.match(tag):
             if start:
@@ -96,8 +116,8 @@ def _blocks(root: Any) -> list[Block]:
             end("\n")
         elif tag == "br" and start:
             pieces.append("\n")
-        elif tag in ("td", "th") and start and "".join(pieces).strip():
-            pieces.append(" | ")
+        elif tag in CELLS and start and "".join(pieces).strip():
+            pieces[:] = ["".join(pieces).rstrip(" "), " | "]
         if start:
             add(element.text)
         elif element is not root:

@@ -1,0 +1,60 @@
+"""PDF, Word, PowerPoint and EPUB, converted to text and Markdown by the library markitdown.
+
+Only the converters are used: the library's guess of a file's type, its plugins and its network access are not.
+"""
+
+import io
+import logging
+import re
+import warnings
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from pipeline.data.readers.sections import Block
+
+CONVERTERS = {"pdf": "PdfConverter", "docx": "DocxConverter", "pptx": "PptxConverter", "epub": "EpubConverter"}
+"""{ending: class of markitdown.converters}."""
+LIBRARIES = ("markitdown", "mammoth", "pdfminer.six", "pdfplumber", "python-pptx")
+"""Distributions whose versions may change a text."""
+HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
+
+
+class Unreadable(ValueError):
+    """A file that is damaged, encrypted or not of its ending's type."""
+
+
+def installed() -> bool:
+    """Returns whether the libraries of the extra `documents` are there."""
+    return all(map(find_spec, ("markitdown", "mammoth", "pdfminer", "pdfplumber", "pptx")))
+
+
+def blocks(content: bytes, ending: str) -> tuple[str, list[Block]]:
+    """Returns (the document's title or "", its headings and text).
+
+    A PDF has no headings; its pages are text. Without a text layer (a scan) there is no text. Raises Unreadable.
+    """
+    from markitdown import StreamInfo
+
+    from pipeline.data.readers.formats import markdown
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = _converter(ending).convert(io.BytesIO(content), StreamInfo(extension=f".{ending}"))
+        except Exception as error:  # each library under it has its own kinds
+            raise Unreadable(f"{type(error).__name__}: {error}") from error
+    title = " ".join((found.title or "").split())
+    if ending == "pdf":
+        return title, [(0, HYPHEN.sub("", found.markdown).replace("\f", "\n\n"))]
+    # An EPUB's first paragraph has its metadata. A slide's lines are its paragraphs, not those of one.
+    text = found.markdown.partition("\n\n")[2] if ending == "epub" else found.markdown
+    return title, markdown.blocks(text.replace("\n", "  \n") if ending == "pptx" else text)[1]
+
+
+@cache
+def _converter(ending: str) -> Any:
+    from markitdown import converters
+
+    logging.getLogger("pdfminer").setLevel(logging.ERROR)  # it warns of each odd font
+    return getattr(converters, CONVERTERS[ending])()

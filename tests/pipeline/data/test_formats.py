@@ -1,0 +1,246 @@
+"""Charsets of pages; reStructuredText, AsciiDoc, PDF, Word, PowerPoint and EPUB in a folder."""
+
+from pathlib import Path
+
+import pytest
+from office_files import docx, epub, pdf, pptx
+from outlines import outline
+from own_texts import fields
+from pydantic import TypeAdapter
+from writing import put
+
+from pipeline.data import ingest
+from pipeline.data.readers.formats import asciidoc, charset, converted, restructured
+from pipeline.data.readers.sections import document
+from pipeline.errors import InputError
+
+CONVERTER = pytest.mark.skipif(not converted.installed(), reason="the extra `documents` is not installed")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "declared"),
+    [
+        ("latin-1", "<meta charset=ISO-8859-1>"),
+        ("cp1252", "<meta http-equiv='Content-Type' content='text/html; charset=iso-8859-1'>"),
+        ("cp1252", '<?xml version="1.0" encoding="windows-1252"?>'),
+        ("utf-8", "<meta charset=latin1>"),
+        ("utf-8", ""),
+        ("utf-8", "<meta charset=no-such>"),
+        ("utf-8-sig", "<meta charset=latin1>"),
+        ("utf-16", ""),
+        ("iso-8859-15", "<!-- x --><META CHARSET = 'ISO-8859-15' />"),
+    ],
+)
+def test_a_page_is_read_in_its_charset(encoding, declared):
+    page = f"{declared}<p>Größe déjà €</p>" if encoding != "latin-1" else f"{declared}<p>Größe déjà</p>"
+    assert charset.decode(page.encode(encoding)) == page
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name", "text"),
+    [
+        ("shift_jis", "Shift_JIS", "保守と更新"),
+        ("iso2022_jp", "ISO-2022-JP", "保守と更新"),
+        ("euc_jp", "EUC-JP", "保守と更新"),
+        ("gb18030", "gb2312", "维护和更新"),
+        ("koi8_r", "koi8-r", "Поиск"),
+    ],
+)
+def test_charsets_of_languages(encoding, name, text):
+    page = f"<html><head><title>x</title><meta charset={name}></head>{text}"
+    assert charset.decode(page.encode(encoding)) == page
+
+
+@pytest.mark.parametrize("declared", ["", "<meta charset=utf-8>", "<meta charset=hex>", "<meta charset=ascii-x>"])
+def test_a_page_in_no_known_charset_is_counted(tmp_path, ingested, declared):
+    put(tmp_path, "set/good.html", "<p>text")
+    (tmp_path / "set" / "bad.html").write_bytes(declared.encode() + b"<p>caf\xe9")
+    result = ingested(**fields(tmp_path / "set"))
+    assert (result.counts["undecodable_files"], len(result.passages)) == (1, 1)
+    assert "HTML may declare another charset" in result.notices[0]
+    with pytest.raises(InputError, match=r"bad\.html: text or name not UTF-8; save"):
+        ingested(**fields(tmp_path / "set" / "bad.html"))
+
+
+RST = """
+=====
+Cats
+=====
+.. toctree::
+
+   other
+
+1. Small cats
+=============
+They *purr*, see :ref:`the others <dogs>`, :class:`~zoo.Cat` and `a page <http://x>`_.
+
+.. code-block:: python
+   :emphasize-lines: 1
+
+   def purr():
+       return 1
+
+.. py:method:: Cat.purr(*times)
+   :noindex:
+
+   Makes a sound.
+
+.. versionadded:: 3.2
+   With *more* sounds.
+
+2. Big cats
+===========
+====  =====
+name  sound
+====  =====
+lion  roar
+====  =====
+"""
+
+
+def test_restructured_text():
+    parsed = document("d", *_named(restructured.blocks(RST)))
+    assert parsed.title == "Cats"
+    (small, text), big = outline(parsed)
+    assert small == "Small cats"
+    assert text.startswith(
+        "They purr, see the others, zoo.Cat and a page.\n\ndef purr():\n    return 1\n\nCat.purr(*times)"
+    )
+    assert text.endswith("Makes a sound.\n\n3.2 With more sounds.")
+    assert big == ("Big cats", "name | sound\nlion | roar")
+
+
+def test_restructured_text_opens_no_files(tmp_path):
+    secret = put(tmp_path, "secret.txt", "secret")
+    for directive in (f".. include:: {secret}", f".. raw:: html\n   :file: {secret}", f".. literalinclude:: {secret}"):
+        blocks = restructured.blocks(f"text\n\n{directive}\n\n.. |x| replace:: y\n\nbroken `link_ |x|\n\n=\nend")[1]
+        assert "secret" not in "".join(text for _, text in blocks if "secret.txt" not in text)
+        assert "text" in blocks[0][1]
+
+
+ASCIIDOC = """= Cats
+:toc: left
+
+Intro with *bold*, `code`, https://x.org[a site] and <<big,the others>>.
+
+// a comment
+== Small cats
+[source,ruby]
+----
+puts "== purr"
+----
+
+////
+hidden
+////
+* one
+* two
+
+[[big]]
+=== Big cats
+|===
+|name |sound
+
+|lion |roar
+|===
+"""
+
+
+def test_asciidoc():
+    parsed = document("d", *_named(asciidoc.blocks(ASCIIDOC)))
+    assert parsed.title == "Cats"
+    assert outline(parsed) == [
+        ("", "Intro with bold, code, a site and the others."),
+        ("Small cats", 'puts "== purr"\n\n* one\n* two'),
+        ("Small cats/Big cats", "name | sound\n\nlion | roar"),
+    ]
+
+
+def test_asciidoc_with_titles_of_two_lines():
+    lines = ["git-x(1)", "========", "", "NAME", "----", "git-x - does x", "", "----", "some", "code", "----", ""]
+    parsed = document("d", *_named(asciidoc.blocks("\n".join([*lines, "A part", "~~~~~~", "more"]))))
+    assert parsed.title == "git-x(1)"
+    assert outline(parsed) == [("NAME", "git-x - does x\n\nsome\ncode"), ("NAME/A part", "more")]
+
+
+def _named(parsed):
+    return parsed[0], "name", parsed[1]
+
+
+@CONVERTER
+def test_documents_that_are_converted(tmp_path, ingested):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "a.pdf").write_bytes(pdf("Cats purr."))
+    (folder / "b.docx").write_bytes(docx(("Heading1", "1. Cats"), ("", "purr"), ("Heading2", "1.1. Big"), ("", "roar")))
+    (folder / "c.PPTX").write_bytes(pptx(("Cats", "purr\nsleep"), ("Dogs", "bark")))
+    contents = "<h1>Contents</h1><ul><li><a href='p1.xhtml'>One</a></li><li><a href='p2.xhtml'>Two</a></li></ul>"
+    (folder / "d.epub").write_bytes(epub("Pets", contents, "<h1>Chapter 1. Cats</h1><p>purr</p>", "<h1>Dogs</h1>bark"))
+    result = ingested(**fields(folder))
+    assert [row[1:] for row in result.passages] == [
+        ("a.pdf", "a", "Cats purr."),
+        ("b.docx", "Cats", "purr"),
+        ("b.docx", "Cats: Big", "roar"),
+        ("c.PPTX", "Cats", "purr\nsleep"),
+        ("c.PPTX", "Cats: Dogs", "bark"),
+        ("d.epub", "Pets: Cats", "purr"),
+        ("d.epub", "Pets: Dogs", "bark"),
+    ]
+    assert result.notices == []
+
+
+@CONVERTER
+@pytest.mark.parametrize("questions", [[], ["titles"]])
+def test_documents_that_cannot_be_converted_are_counted_once(tmp_path, ingested, questions):
+    for i in range(3):
+        put(tmp_path, f"set/{i}.md", f"# What {'abc'[i]} is", "Many words follow here about it.")
+    (tmp_path / "set" / "scan.pdf").write_bytes(pdf(""))
+    for name in ("junk.pdf", "junk.docx", "junk.pptx", "junk.epub"):
+        (tmp_path / "set" / name).write_bytes(b"junk")
+    (tmp_path / "set" / "empty.pdf").write_bytes(b"")
+    result = ingested(**fields(tmp_path / "set", questions=questions))
+    assert {k: v for k, v in result.counts.items() if k.endswith("files") and v} == {
+        "files": 3,
+        "damaged_files": 4,
+        "textless_files": 1,
+        "empty_files": 1,
+    }
+    assert [line.split(";")[0] for line in result.notices] == [
+        "files left out, empty: 1 (first: empty.pdf)",
+        "files left out, damaged, encrypted or not of their ending's type: 4 (first: junk.docx, junk.epub, junk.pdf)",
+        "files left out, without text: scans, or pages of links such as tables of contents: 1 (first: scan.pdf)",
+    ]
+    with pytest.raises(InputError, match=r"scan\.pdf: without text: scans"):
+        ingested(**fields(tmp_path / "set" / "scan.pdf"))
+
+
+def test_without_the_extra_a_line_names_it(tmp_path, ingested, monkeypatch):
+    monkeypatch.setattr(converted, "find_spec", lambda name: None)
+    put(tmp_path, "set/a.txt", "text")
+    path = put(tmp_path, "set/b.pdf", "any")
+    (notice,) = ingested(**fields(tmp_path / "set")).notices
+    assert notice == (
+        "files left out, PDF, Word, PowerPoint or EPUB: 1 (first: b.pdf); "
+        "install the libraries that read them: pip install 'cocondenser[documents]'"
+    )
+    with pytest.raises(InputError, match=r"b\.pdf: PDF, Word, PowerPoint or EPUB; install .*documents"):
+        ingested(**fields(path))
+    path.rename(tmp_path / "b.pdf")
+    (tmp_path / "set" / "a.txt").rename(tmp_path / "set" / "b.pdf")
+    with pytest.raises(InputError, match=r"no text .* \(1 unconverted\); install"):
+        ingested(**fields(tmp_path / "set"))
+
+
+def test_versions_of_the_converters_count_where_they_convert(tmp_path, monkeypatch):
+    def libraries(path: Path, **changed) -> tuple[str, ...]:
+        return ingest.libraries(TypeAdapter(ingest.IngestConfig).validate_python(fields(path, **changed)))
+
+    put(tmp_path, "set/a.txt", "text")
+    assert libraries(tmp_path / "set") == ("sentencex",)
+    put(tmp_path, "set/b.pdf", "text")
+    monkeypatch.setattr(converted, "find_spec", lambda name: None)
+    assert libraries(tmp_path / "set") == ("sentencex",)
+    monkeypatch.setattr(converted, "find_spec", lambda name: name)
+    assert libraries(tmp_path / "set") == ("sentencex", *converted.LIBRARIES)
+    assert libraries(tmp_path / "set", endings=["txt"]) == ("sentencex",)
+    assert libraries(tmp_path / "set" / "b.pdf") == ("sentencex", *converted.LIBRARIES)
