@@ -36,6 +36,10 @@ def evaluate_model(
         int | None,
         typer.Option(min=1, help="Lowest grade that counts as relevant (default: the collection's recipe's, or 1)."),
     ] = None,
+    adapt: Annotated[
+        bool,
+        typer.Option("--adapt", help="Also adapt the model to the collection without questions, and compare the two."),
+    ] = False,
     set: Settings = None,
     name: Annotated[str | None, typer.Option(help="Name of the run (default: MODEL on COLLECTION).")] = None,
     write: Annotated[
@@ -64,7 +68,7 @@ def evaluate_model(
 
     settings = [*([] if relevance is None else [f"evaluate.relevance={relevance}"]), *(set or [])]
     root = store_folder(store)
-    recipe, changes = zero_shot_recipe(Store(root), model, collection, settings, name=name)
+    recipe, changes = zero_shot_recipe(Store(root), model, collection, settings, name=name, adapt=adapt)
     if write is not None:
         write_recipe_file(write, yaml.safe_dump(changes, sort_keys=False, allow_unicode=True))
         if as_json:
@@ -80,6 +84,8 @@ def evaluate_model(
         print_json({"recipe": recipe.name, **outcome})
         return
     print_measures(outcome["results"])
+    if adapt:
+        print_adaptation(outcome["results"])
 
 
 def write_recipe_file(path: Path, text: str) -> None:
@@ -108,3 +114,22 @@ def print_measures(metrics: dict[str, Any]) -> None:
                 out.print(measures_table({metrics["labels"][name]: figures for name, figures in systems.items()}))
                 for line in shallow_notes(metrics, split, next(iter(systems.values())), systems):
                     out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_adaptation(metrics: dict[str, Any]) -> None:
+    """The adapted model and its fusion against the model as it is, one table per split."""
+    from rich.table import Table
+
+    from pipeline.evaluate.rows import ADAPTED, FUSION
+    from pipeline.evaluate.short_tables import DIFFERENCE, difference_texts
+
+    labels = metrics["labels"]
+    pairs = [(ADAPTED, "model"), (FUSION, "bm25 + model")]
+    for split, part in metrics["splits"].items():
+        shown = Table(title=f"\n{split}: nDCG@10, difference [95 % interval]", title_justify="left")
+        for column in ("", "difference", *DIFFERENCE):
+            shown.add_column(column)
+        for after, before in pairs:
+            if (figures := part.get("differences", {}).get(f"{after} - {before}")) is not None:
+                shown.add_row(f"{labels[after]} - {labels[before]}", *difference_texts(figures["nDCG@10"]))
+        out.print(shown)
