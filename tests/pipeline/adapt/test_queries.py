@@ -19,11 +19,8 @@ def test_queries_are_half_leads_half_keywords_and_all_differ(corpus: Corpus) -> 
     assert (len(training), len(guard)) == (40, 20)
     texts = [query.text.lower() for query in (*training, *guard)]
     assert len({*texts}) == len(texts)
-    passages = [
-        text
-        for batch in passage_batches(corpus.collection, ["title", "text"])
-        for text in zip(*batch.values(), strict=True)
-    ]
+    batches = passage_batches(corpus.collection, ["title", "text"])
+    passages = [texts for batch in batches for texts in zip(*batch.values(), strict=True)]
     for query in training[:20]:
         title, text = passages[query.passage]
         assert title.startswith(query.text) or text.startswith(query.text)
