@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 MAP = "map.npy"
 """The map, in the artifact of an adapted model."""
+OF_THE_STORE = "manifest.json"
+"""A file that the store adds to each artifact."""
 
 
 def check_start(node: Planned) -> None:
@@ -100,8 +102,10 @@ def adapt(
     return metrics
 
 
-def files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+def files(checkpoint: Path) -> Iterator[Path]:
+    """Yields the files of a model, without the store's own."""
+    own = checkpoint / OF_THE_STORE
+    return (path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path != own)
 
 
 def write_mapped(folder: Path, map_EE: "ndarray") -> None:
