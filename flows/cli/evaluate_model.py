@@ -126,10 +126,13 @@ def print_adaptation(metrics: dict[str, Any]) -> None:
     labels = metrics["labels"]
     pairs = [(ADAPTED, "model"), (FUSION, "bm25 + model")]
     for split, part in metrics["splits"].items():
+        found = {pair: part.get("differences", {}).get(" - ".join(pair)) for pair in pairs}
+        if not any(found.values()):
+            continue
         shown = Table(title=f"\n{split}: nDCG@10, difference [95 % interval]", title_justify="left")
         for column in ("", "difference", *DIFFERENCE):
             shown.add_column(column)
-        for after, before in pairs:
-            if (figures := part.get("differences", {}).get(f"{after} - {before}")) is not None:
+        for (after, before), figures in found.items():
+            if figures is not None:
                 shown.add_row(f"{labels[after]} - {labels[before]}", *difference_texts(figures["nDCG@10"]))
         out.print(shown)
