@@ -13,6 +13,7 @@ from flows.cli.options import (
     measures_table,
     out,
     print_json,
+    print_table,
     terminal,
 )
 from pipeline.errors import InputError
@@ -111,28 +112,21 @@ def print_measures(metrics: dict[str, Any]) -> None:
                 systems = part["systems"]
                 questions = counted(part["questions"], "questions")
                 out.print(f"\n{split}: {questions}{kind}, mean [95 % interval]", highlight=False)
-                out.print(measures_table({metrics["labels"][name]: figures for name, figures in systems.items()}))
+                print_table(measures_table({metrics["labels"][name]: figures for name, figures in systems.items()}))
                 for line in shallow_notes(metrics, split, next(iter(systems.values())), systems):
                     out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_adaptation(metrics: dict[str, Any]) -> None:
-    """The adapted model and its fusion against the model as it is, one table per split."""
-    from rich.table import Table
-
+    """The adapted model and its fusion against the model as it is, a table for each split and pair."""
+    from flows.cli.evaluate import differences_table
     from pipeline.evaluate.rows import ADAPTED, FUSION
-    from pipeline.evaluate.short_tables import DIFFERENCE, difference_texts
+    from pipeline.evaluate.short_tables import TABLE
 
     labels = metrics["labels"]
-    pairs = [(ADAPTED, "model"), (FUSION, "bm25 + model")]
     for split, part in metrics["splits"].items():
-        found = {pair: part.get("differences", {}).get(" - ".join(pair)) for pair in pairs}
-        if not any(found.values()):
-            continue
-        shown = Table(title=f"\n{split}: nDCG@10, difference [95 % interval]", title_justify="left")
-        for column in ("", "difference", *DIFFERENCE):
-            shown.add_column(column)
-        for (after, before), figures in found.items():
-            if figures is not None:
-                shown.add_row(f"{labels[after]} - {labels[before]}", *difference_texts(figures["nDCG@10"]))
-        out.print(shown)
+        for after, before in ((ADAPTED, "model"), (FUSION, "bm25 + model")):
+            if figures := part.get("differences", {}).get(f"{after} - {before}"):
+                title = f"\n{split}: {labels[after]} − {labels[before]}, difference [95 % interval]"
+                out.print(title, markup=False, highlight=False, soft_wrap=True)
+                print_table(differences_table({measure: figures[measure] for measure in TABLE}))

@@ -52,11 +52,12 @@ def test_the_differences_of_an_adapted_model_are_shown(capsys) -> None:
     labels = {"model": "existing model", "adapted": "adapted without questions"}
     labels |= {"fusion": "BM25 + adapted without questions", "bm25 + model": "BM25 + existing model"}
     pairs = ("adapted - model", "fusion - bm25 + model", "fusion - bm25")
-    differences = {pair: {"nDCG@10": figures} for pair in pairs}
+    differences = {pair: dict.fromkeys(("RR@10", "nDCG@10", "R@100", "AP"), figures) for pair in pairs}
     print_adaptation({"labels": labels, "splits": {"test": {"differences": differences}, "dev": {}}})
     output = capsys.readouterr().out
-    assert "test: nDCG@10" in output
-    assert output.count(".004") == 2
+    assert "test: adapted without questions − existing model, difference" in output
+    assert "test: BM25 + adapted without questions − BM25 + existing model, difference" in output
+    assert output.count(".004") == 6
     assert "dev" not in output
 
 
