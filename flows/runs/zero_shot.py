@@ -30,7 +30,7 @@ def zero_shot_recipe(
     """(the complete recipe, its differences from the base recipe, as the content of a file).
 
     `model` and `collection`: see zero_shot_model.py and zero_shot_collection.py. `adapt`: also the model adapted
-    without questions, beside it. Raises InputError for these, and for settings that contradict the model's folder.
+    without questions. Raises InputError for these, and for settings that contradict the model's folder.
     """
     settings = list(settings)
     bi_encoder, target = find_model(store, model), find_collection(collection)
