@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.adapt.apply_map import MAP
 from pipeline.adapt.config import AdaptConfig
 from pipeline.errors import InputError
 from pipeline.formatting import p_text
@@ -33,8 +34,6 @@ from pipeline.runtime.work import Metrics, Work
 if TYPE_CHECKING:
     from numpy import ndarray
 
-MAP = "map.npy"
-"""The map, in the artifact of an adapted model."""
 OF_THE_STORE = "manifest.json"
 """A file that the store adds to each artifact."""
 

@@ -5,6 +5,8 @@ Shapes: N vectors, E dimension.
 
 import numpy as np
 
+MAP = "map.npy"
+"""The map, in the artifact of an adapted model."""
 SHORTEST = 1e-12
 """Least norm that a vector is divided by, as in PyTorch."""
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.adapt.adapt import MAP
-from pipeline.adapt.apply_map import apply_map
+from pipeline.adapt.apply_map import MAP, apply_map
 from pipeline.config import Config
 from pipeline.data.stored import input_error_on_read, read_json
 from pipeline.dense import shard_reuse

@@ -12,8 +12,8 @@ from indexes import write_embeddings
 from ready import WORDS, sentence, theirs
 
 from artifacts import objects
-from pipeline.adapt.adapt import MAP, adapt, behind, check_projection, check_start
-from pipeline.adapt.apply_map import apply_map
+from pipeline.adapt.adapt import adapt, behind, check_projection, check_start
+from pipeline.adapt.apply_map import MAP, apply_map
 from pipeline.adapt.config import AdaptConfig
 from pipeline.adapt.map_vectors import MapVectorsConfig, map_vectors
 from pipeline.dense import shard_reuse
