@@ -31,7 +31,7 @@ class AdaptConfig(Config):
     learning_rate: float = Field(gt=0)
     """Adam's rate of the first update; it falls linearly to 0."""
     l2: float = Field(ge=0)
-    """Weight of the squared entries of the change of the map."""
+    """Weight of the sum of the squared entries of the change of the map."""
     merge: float = Field(gt=0, le=1)
     """Share of the trained change that is kept; the rest is the model as it was."""
     guard_queries: int = Field(ge=2)
