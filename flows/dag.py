@@ -7,6 +7,7 @@ from typing import Any
 
 from flows.recipes.command_line import command
 from flows.recipes.recipe import Recipe, configuration
+from pipeline.adapt.map_vectors import MapVectorsConfig
 from pipeline.config import Config
 from pipeline.data.readers.text_config import TextConfig
 from pipeline.evaluate.rows import fusion_rows
@@ -82,7 +83,7 @@ def nodes(recipe: Recipe) -> list[Node]:
         stage1 = add_stage1(graph, pretrained)
         newest = add_rounds(graph, pretrained, stage1)
         add_rerank(graph)
-        model = newest if "stage1" in graph.runs or recipe.rounds.number else pretrained
+        model = newest if "stage1" in graph.runs or recipe.rounds.number else graph.get("adapted") or pretrained
     add_index_of_whole_texts(graph, model)
     add_results(graph)
     return list(graph.nodes.values())
@@ -98,11 +99,27 @@ def add_collection(graph: Graph) -> None:
 
 
 def add_existing_model(graph: Graph, checkpoint: Path) -> Node:
-    """An existing model that is searched and evaluated; nothing is trained."""
+    """An existing model that is searched and evaluated, as it is or adapted without questions. Returns the last one."""
     model = add_adopted(graph, "model", checkpoint, graph["tokenizer"])
     graph.trained["model"] = graph.encoders["model"] = model
     graph.runs["model"] = add_retrieval(graph, model, "model", JUDGED)
-    return model
+    return add_adaptation(graph, model, "model")
+
+
+def add_adaptation(graph: Graph, model: Node, suffix: str) -> Node:
+    """The model `model`, adapted without questions if the recipe says so, and its search. Returns the last model.
+
+    `suffix`: of the nodes that encode and index the collection by `model`; their vectors are mapped, not encoded again.
+    """
+    recipe, ingest = graph.recipe, graph["ingest"]
+    if recipe.adapt.queries is None:
+        return model
+    inputs = {"collection": ingest, "checkpoint": model, "index": graph[f"index-{suffix}"], "bm25": graph["bm25"]}
+    adapted = graph.add("adapted", "adapt", recipe.adapt, "encoder", **inputs)
+    mapped = {"checkpoint": adapted, "embeddings": graph[f"encode-{suffix}"]}
+    graph.add("encode-adapted", "map_vectors", MapVectorsConfig(), **mapped)
+    graph.runs["adapted"] = add_retrieval(graph, adapted, "adapted", JUDGED)
+    return adapted
 
 
 def add_adopted(graph: Graph, name: str, checkpoint: Path, tokenizer: Node) -> Node:
@@ -176,6 +193,7 @@ def add_pretraining(graph: Graph) -> Node:
         graph.trained["cocondenser"] = model
     graph.encoders["pretrained"] = model
     graph.runs["pretrained"] = add_retrieval(graph, model, "pretrained", JUDGED)
+    add_adaptation(graph, model, "pretrained")
     return model
 
 
@@ -266,7 +284,7 @@ def add_rerank(graph: Graph) -> None:
 def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str], tokens: str = "tokens") -> Node:
     """Encodes the collection, indexes it and searches it for the questions of `splits`. Returns the search.
 
-    `tokens`: the node with the tokens that the model reads.
+    `tokens`: the node with the tokens that the model reads. A node `encode-SUFFIX` that is there already is not added.
     """
     recipe = graph.recipe
     searched = [split for split in recipe.search.splits if split in splits]
@@ -285,9 +303,11 @@ def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str],
 def add_index(graph: Graph, model: Node, suffix: str, ingest: Node, tokens: Node) -> Node:
     """Encodes and indexes a collection. Returns the index."""
     recipe = graph.recipe
-    encode = graph.add(
-        f"encode-{suffix}", "encode", recipe.encode, "encoder", collection=ingest, tokens=tokens, checkpoint=model
-    )
+    encode = graph.get(f"encode-{suffix}")
+    if encode is None:
+        encode = graph.add(
+            f"encode-{suffix}", "encode", recipe.encode, "encoder", collection=ingest, tokens=tokens, checkpoint=model
+        )
     return graph.add(f"index-{suffix}", "index", recipe.index, collection=ingest, embeddings=encode)
 
 

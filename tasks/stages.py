@@ -220,6 +220,14 @@ STAGES: dict[str, Stage] = {
         places={"miner.checkpoint": "rounds.miner", "model.checkpoint": "model"},
         missing=at("pipeline.modeling.adopt:missing"),
     ),
+    "adapt": Stage(
+        "pipeline.adapt.adapt:adapt",
+        section="adapt",
+        libraries=always("pyserini", "sentencex", "tokenizers"),
+        checks={AT_START: at("pipeline.adapt.adapt:check_start")},
+        gpu=True,
+    ),
+    "map_vectors": Stage("pipeline.adapt.map_vectors:map_vectors"),
     "mine": Stage("pipeline.negatives.mine:mine", parts=True, shown=True),
     "negatives_file": Stage(
         "pipeline.negatives.from_file:negatives_file",

@@ -13,6 +13,7 @@ from flows.cli.options import (
     measures_table,
     out,
     print_json,
+    print_table,
     terminal,
 )
 from pipeline.errors import InputError
@@ -36,6 +37,10 @@ def evaluate_model(
         int | None,
         typer.Option(min=1, help="Lowest grade that counts as relevant (default: the collection's recipe's, or 1)."),
     ] = None,
+    adapt: Annotated[
+        bool,
+        typer.Option("--adapt", help="Also adapt the model to the collection without questions, and compare the two."),
+    ] = False,
     set: Settings = None,
     name: Annotated[str | None, typer.Option(help="Name of the run (default: MODEL on COLLECTION).")] = None,
     write: Annotated[
@@ -64,7 +69,7 @@ def evaluate_model(
 
     settings = [*([] if relevance is None else [f"evaluate.relevance={relevance}"]), *(set or [])]
     root = store_folder(store)
-    recipe, changes = zero_shot_recipe(Store(root), model, collection, settings, name=name)
+    recipe, changes = zero_shot_recipe(Store(root), model, collection, settings, name=name, adapt=adapt)
     if write is not None:
         write_recipe_file(write, yaml.safe_dump(changes, sort_keys=False, allow_unicode=True))
         if as_json:
@@ -80,6 +85,8 @@ def evaluate_model(
         print_json({"recipe": recipe.name, **outcome})
         return
     print_measures(outcome["results"])
+    if adapt:
+        print_adaptation(outcome["results"])
 
 
 def write_recipe_file(path: Path, text: str) -> None:
@@ -105,6 +112,21 @@ def print_measures(metrics: dict[str, Any]) -> None:
                 systems = part["systems"]
                 questions = counted(part["questions"], "questions")
                 out.print(f"\n{split}: {questions}{kind}, mean [95 % interval]", highlight=False)
-                out.print(measures_table({metrics["labels"][name]: figures for name, figures in systems.items()}))
+                print_table(measures_table({metrics["labels"][name]: figures for name, figures in systems.items()}))
                 for line in shallow_notes(metrics, split, next(iter(systems.values())), systems):
                     out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_adaptation(metrics: dict[str, Any]) -> None:
+    """The adapted model and its fusion against the model as it is, a table for each split and pair."""
+    from flows.cli.evaluate import differences_table
+    from pipeline.evaluate.rows import ADAPTED, FUSION
+    from pipeline.evaluate.short_tables import TABLE
+
+    labels = metrics["labels"]
+    for split, part in metrics["splits"].items():
+        for after, before in ((ADAPTED, "model"), (FUSION, "bm25 + model")):
+            if figures := part.get("differences", {}).get(f"{after} - {before}"):
+                title = f"\n{split}: {labels[after]} − {labels[before]}, difference [95 % interval]"
+                out.print(title, markup=False, highlight=False, soft_wrap=True)
+                print_table(differences_table({measure: figures[measure] for measure in TABLE}))

@@ -36,6 +36,8 @@ def check(recipe: Sections) -> None:
         check_cross_encoder(recipe)
         check_heads(recipe)
     check_vectors(recipe)
+    if recipe.adapt.queries is not None and recipe.bm25.run is not None:
+        raise ValueError("adapt: bm25.run has no index for generated queries: set adapt.queries to null")
 
 
 def list_limits(recipe: Sections) -> list[Limit]:

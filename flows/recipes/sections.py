@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from artifacts.schema import Name
+from pipeline.adapt.config import AdaptConfig
 from pipeline.bm25.bm25 import BM25Config
 from pipeline.config import Config
 from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig
@@ -102,6 +103,8 @@ class Sections(Config):
     condenser: CondenserConfig
     cocondenser: CocondenserConfig
     bm25: BM25Config
+    adapt: AdaptConfig
+    """Adapts the model before fine-tuning, such as an existing one, without questions."""
     train_subset: TrainSubset
     stage1: FinetuneConfig
     """Fine-tuning on BM25 negatives."""

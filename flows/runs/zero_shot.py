@@ -11,6 +11,8 @@ from flows.runs.chosen_collection import find_collection
 from flows.runs.chosen_model import check_agreement, find_model
 from pipeline.errors import InputError
 
+ADAPT_QUERIES = 1000
+"""Generated queries to adapt a model with (docs/finetuning.md)."""
 UNSAFE = re.compile(r"[^\w. ()+-]+")
 """Characters that a run's name must not have."""
 
@@ -22,11 +24,12 @@ def zero_shot_recipe(
     settings: Iterable[str] = (),
     *,
     name: str | None = None,
+    adapt: bool = False,
 ) -> tuple[Recipe, dict[str, Any]]:
     """(the complete recipe, its differences from the base recipe, as the content of a file).
 
-    `model` and `collection`: see chosen_model.py and chosen_collection.py. Raises InputError for these, and for
-    settings that contradict the model's folder.
+    `model` and `collection`: see chosen_model.py and chosen_collection.py. `adapt`: also the model adapted without
+    questions. Raises InputError for these, and for settings that contradict the model's folder.
     """
     settings = list(settings)
     bi_encoder, target = find_model(store, model), find_collection(collection)
@@ -35,7 +38,7 @@ def zero_shot_recipe(
     own: dict[str, Any] = {
         "name": run_name,
         "title": run_name,
-        "description": f"{bi_encoder.name} as it is, without training, on {target.name}.",
+        "description": f"{bi_encoder.name} as it is, {_besides(adapt)}, on {target.name}.",
         "example_question": None,
         "hidden": False,
         "model": str(bi_encoder.folder),
@@ -48,10 +51,17 @@ def zero_shot_recipe(
         "report": {"title": run_name},
         **target.more,
     }
+    if adapt:
+        own["adapt"] = {"queries": ADAPT_QUERIES}
+        own["evaluate"] = {**target.more.get("evaluate", {}), "fusions": [["bm25", "model"]]}
     layer = yaml_layers.merge(yaml_layers.read("base"), yaml_layers.Layer(own))
     recipe = validate(yaml_layers.override(layer, settings), Recipe)
     check_agreement(recipe, bi_encoder)
     return recipe, {"extends": "base", **yaml_layers.override(yaml_layers.Layer(own), settings).data}
+
+
+def _besides(adapt: bool) -> str:
+    return "and adapted without questions" if adapt else "without training"
 
 
 def _safe_name(name: str) -> str:

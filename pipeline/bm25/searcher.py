@@ -1,4 +1,5 @@
-"""Searches a bm25 artifact for single questions. No stage imports it, so a change here rebuilds no artifact.
+"""Searches a bm25 artifact for single questions. Of the stages only `adapt` and `report` import it, so a change here
+rebuilds no index.
 
 Shapes: K hits of a question.
 """

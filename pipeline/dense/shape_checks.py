@@ -60,5 +60,6 @@ def check_index_dimension(node: Planned) -> None:
     start = first_model(node)
     if start is not None:
         hidden = int(model_config(start)["hidden_size"])
-        projection = node.input("embeddings").shared["encoder"].projection
+        encoder = node.input("embeddings").shared.get("encoder")  # not of vectors that are mapped, not encoded
+        projection = encoder.projection if encoder else None
         check_dimension(node.config, *sorted({hidden, projection or hidden}))

@@ -11,13 +11,15 @@ from pipeline.evaluate.short_tables import FIRST_STAGES, label
 if TYPE_CHECKING:
     from pipeline.evaluate.config import EvaluateConfig
 
+ADAPTED = "adapted"
+"""The model that was adapted without questions."""
 FUSION = "fusion"
 """The row that joins BM25 with the last dense run."""
 
 
 def is_dense(name: str) -> bool:
     """Whether one of the flow's runs is a retriever's, whose index can be searched for further questions."""
-    return name in ("pretrained", "model") or name.startswith("stage")
+    return name in ("pretrained", "model", ADAPTED) or name.startswith("stage")
 
 
 def last_dense(names: Iterable[str]) -> str | None:
@@ -50,11 +52,17 @@ def compared(names: Sequence[str], others: Sequence[str], joined: Mapping[str, S
     """Returns the pairs of systems whose difference gets a row.
 
     These are each dense system and the one before it; the last one and systems built on it, or `others`; a fusion and
-    each of its parts.
+    each of its parts; fusions with the adapted model and with the model as it was.
     """
     dense = [name for name in names if name not in (*others, *joined) and is_dense(name)]
     pairs = [(after, before) for before, after in itertools.pairwise(dense)]
     if dense and "rerank" in names:
         pairs.append(("rerank", dense[-1]))
     pairs += [(dense[-1], name) for name in names if dense and name in others]
-    return pairs + [(row, member) for row, members in joined.items() if row in names for member in members]
+    pairs += [(row, member) for row, members in joined.items() if row in names for member in members]
+    if ADAPTED in dense[1:]:
+        start = dense[dense.index(ADAPTED) - 1]
+        by_members = {tuple(members): row for row, members in joined.items() if row in names}
+        replaced = {row: tuple(start if m == ADAPTED else m for m in members) for members, row in by_members.items()}
+        pairs += [(row, by_members[m]) for row, m in replaced.items() if by_members.get(m, row) != row]
+    return pairs

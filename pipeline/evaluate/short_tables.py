@@ -10,7 +10,12 @@ from pipeline.notices import first
 if TYPE_CHECKING:
     from rich.table import Table
 
-LABELS = {"model": "existing model", "pretrained": "pre-trained only", "rerank": "reranked"}
+LABELS = {
+    "model": "existing model",
+    "pretrained": "pre-trained only",
+    "adapted": "adapted without questions",
+    "rerank": "reranked",
+}
 """{one of the flow's own runs: its name in tables}; BM25 is in `FIRST_STAGES`, `label` names the numbered stages."""
 FIRST_STAGES = {"bm25": "BM25", "weights": "first stage (weights)", "run": "first stage (run file)"}
 """Names of the first stage by the kind of its scores (bm25.json)."""

@@ -47,7 +47,9 @@ LABELLED = ["denoise.threshold=0.9", POINTWISE, PSEUDO, "search.unjudged_train_q
 
 def test_every_stage_is_used() -> None:
     mined, from_file = (
-        nodes(resolve("tiny", ["ict.budget=9 steps", "rounds.number=2", SECTIONS, *LABELLED, source]))
+        nodes(
+            resolve("tiny", ["ict.budget=9 steps", "rounds.number=2", "adapt.queries=9", SECTIONS, *LABELLED, source])
+        )
         for source in ("rounds.miner=given", FROM_FILE)
     )
     of_other_flows = {"ablation", "sentence_table", "sentence_model", "sentence_tune", "sentence_summary"}
@@ -83,6 +85,39 @@ def test_every_stage_is_used() -> None:
 
 def inputs(node_name: str, *settings: str) -> dict[str, str | None]:
     return {argument: n.name if n else None for argument, n in node(node_name, *settings).inputs.items()}
+
+
+ADAPTED = ["adapted", "encode-adapted", "index-adapted", "search-adapted"]
+
+
+def test_a_model_is_adapted_between_its_search_and_fine_tuning() -> None:
+    on = "adapt.queries=9"
+    off, dag = (names(nodes(resolve("tiny", settings))) for settings in ([], [on]))
+    assert [name for name in dag if name not in off] == ADAPTED
+    assert dag.index("search-pretrained") + 1 == dag.index("adapted") == dag.index("stage1") - 4
+    read = {"collection": "ingest", "checkpoint": "cocondenser", "index": "index-pretrained", "bm25": "bm25"}
+    assert inputs("adapted", on) == read
+    assert inputs("encode-adapted", on) == {"checkpoint": "adapted", "embeddings": "encode-pretrained"}
+    assert inputs("index-adapted", on)["embeddings"] == "encode-adapted"
+    assert inputs("search-adapted", on)["checkpoint"] == "adapted"
+    assert inputs("stage1", on)["start"] == "cocondenser"
+    assert [*inputs("evaluate", on)] == ["collection", "bm25", "pretrained", "adapted", "stage1", "stage2"]
+
+
+def test_an_adapted_model_answers_for_an_existing_one() -> None:
+    settings = ["adapt.queries=9", "model=somewhere", "evaluate.fusions=[[bm25, model]]"]
+    dag = nodes(resolve("text", settings))
+    check(dag)
+    assert names(dag)[4:12] == ["model", "encode-model", "index-model", "search-model", *ADAPTED]
+    whole = node("encode-whole", *settings, recipe="text").inputs["checkpoint"]
+    assert whole is not None
+    assert whole.name == "adapted"
+
+
+def test_a_recipe_that_adapts_nothing_has_the_report_of_before() -> None:
+    off, on = node("report"), node("report", "adapt.queries=9")
+    assert "adapt" not in off.shared["configuration"]
+    assert on.shared["configuration"]["adapt"]["queries"] == 9
 
 
 def test_rounds_repeat_mining_and_stage_2() -> None:

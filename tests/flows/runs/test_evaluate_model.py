@@ -11,7 +11,7 @@ from ready import PASSAGE, PROMPTS, READY, beir, plain, sentence, theirs
 from typer.testing import CliRunner
 
 from artifacts.store import Store
-from flows.cli.evaluate_model import print_measures
+from flows.cli.evaluate_model import print_adaptation, print_measures
 from flows.cli.main import app
 from flows.recipes.recipe import resolve
 from flows.runs.zero_shot import zero_shot_recipe
@@ -29,6 +29,70 @@ def test_the_recipe_is_written_as_a_file(store: Store, tmp_path: Path, collectio
     assert resolve(str(path)) == expected
     planned = json.loads(CliRunner().invoke(app, ["plan", str(path), "--store", str(store.root), "--json"]).stdout)
     assert [step["node"] for step in planned] == READY
+
+
+def test_a_model_is_adapted_beside_the_model_as_it_is(store: Store, tmp_path: Path, collection: Path) -> None:
+    model, path = str(sentence(tmp_path / "m")), tmp_path / "mine.yaml"
+    arguments = ["evaluate-model", model, str(collection), "--adapt", "--store", str(store.root), "--write", str(path)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    recipe = resolve(str(path))
+    assert recipe == zero_shot_recipe(store, model, str(collection), adapt=True)[0]
+    assert (recipe.adapt.queries, recipe.evaluate.fusions) == (1000, [["bm25", "model"]])
+    planned = json.loads(CliRunner().invoke(app, ["plan", str(path), "--store", str(store.root), "--json"]).stdout)
+    own = ["adapted", "encode-adapted", "index-adapted", "search-adapted"]
+    assert [step["node"] for step in planned] == [*READY[:-2], *own, *READY[-2:]]
+    refused = CliRunner().invoke(app, [*arguments[:-2], "--set", "bm25.run=run.trec"])
+    expected = "adapt: bm25.run has no index for generated queries: set adapt.queries to null"
+    assert str(refused.exception) == f"--set bm25.run=run.trec: {expected}"
+
+
+def test_the_differences_of_an_adapted_model_are_shown(capsys) -> None:
+    figures = {"mean": 0.0125, "low": 0.01, "high": 0.02, "p_holm": 0.004, "wins": 5, "ties": 1, "losses": 2}
+    labels = {"model": "existing model", "adapted": "adapted without questions"}
+    labels |= {"fusion": "BM25 + adapted without questions", "bm25 + model": "BM25 + existing model"}
+    pairs = ("adapted - model", "fusion - bm25 + model", "fusion - bm25")
+    differences = {pair: dict.fromkeys(("RR@10", "nDCG@10", "R@100", "AP"), figures) for pair in pairs}
+    print_adaptation({"labels": labels, "splits": {"test": {"differences": differences}, "dev": {}}})
+    output = capsys.readouterr().out
+    assert "test: adapted without questions − existing model, difference" in output
+    assert "test: BM25 + adapted without questions − BM25 + existing model, difference" in output
+    assert output.count(".004") == 6
+    assert "dev" not in output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_an_adapted_model_is_searched_and_exported(served: dict[str, str], tmp_path: Path) -> None:
+    model, folder, store = sentence(tmp_path / "first"), beir(tmp_path / "lamps", documents=40), tmp_path / "store"
+
+    def call(*arguments: str) -> str:
+        command = [sys.executable, "-m", "flows.cli", *arguments, "--store", str(store)]
+        result = subprocess.run(command, env=served, cwd=ROOT, capture_output=True, text=True, timeout=500)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    # A guard that accepts any map that agrees better, so that a random model can be adapted.
+    changes = ("adapt.guard_p=0.99", "adapt.keyword_words=[2, 4]", "adapt.guard_words=[3, 5]", "adapt.l2=0.5")
+    settings = [
+        w for c in (*changes, "evaluate.bootstrap_samples=100", "machine.precision=float32") for w in ("--set", c)
+    ]
+    output = json.loads(
+        call("evaluate-model", str(model), str(folder), "--adapt", "--device", "cpu", "--json", *settings)
+    )
+    systems = output["results"]["splits"]["test"]["systems"]
+    assert [*systems] == ["bm25", "model", "adapted", "fusion", "bm25 + model"]
+    adapted = output["artifacts"]["adapted"]
+    used = adapted["metrics"]["used"] == "yes"
+    assert ("adapted" in output["notices"]) is not used
+    assert (Path(adapted["path"]) / "2_Dense").is_dir() is used
+    assert json.loads(call("search", "Which ledger?", "--by", "dense", "--json"))
+    out = tmp_path / "exported"
+    call("export", str(out), "--only", "model")
+    rows = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    expected = theirs(out / "model", "document", [f"{row['title']} {row['text']}".strip() for row in rows])
+    shards = sorted(Path(output["artifacts"]["encode-adapted"]["path"]).glob("*.npy"))
+    np.testing.assert_allclose(np.concatenate([np.load(path) for path in shards]), expected, atol=2e-3)  # float16
 
 
 @pytest.mark.slow

@@ -55,6 +55,15 @@ def test_the_last_dense_model_of_the_newest_run_is_used_for_new_files(store: Sto
     assert [n.name for n in nodes(resolved)] == OF_TEXTS
 
 
+def test_an_update_adapts_no_adapted_model_again(store: Store) -> None:
+    model = record(store, 1, "ingest.path=notes", "adapt.queries=100", "model=somewhere", dense="adapted")
+    resolved, settings, engine = prepare_update(store, "text", [])
+    assert (engine.model, resolved.model, resolved.adapt.queries) == ("adapted", model, None)
+    assert [n.name for n in nodes(resolved)] == OF_TEXTS
+    record(store, 2, *settings, dense="model")
+    assert len(prepare_update(store, "text", [])[1]) == len(settings)
+
+
 def test_the_commands_settings_replace_those_of_the_run(store: Store) -> None:
     record(store, 1, "ingest.path=notes", "bm25.k1=1")
     resolved, _, _ = prepare_update(store, "text", ["bm25.k1=2"])

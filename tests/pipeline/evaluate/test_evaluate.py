@@ -325,6 +325,20 @@ def test_any_runs_can_be_fused_each_with_its_own_reason(collection, folders, sys
     assert metrics["labels"]["fusion"] == "BM25 + stage 2"
 
 
+def test_an_adapted_model_is_compared_with_its_start_alone_and_fused(collection, folders, tmp_path):
+    config = CONFIG.model_copy(update={"fusions": [["bm25", "model"]]})
+    given = {"bm25": folders["bm25"], "model": folders["pretrained"], "adapted": folders["stage2"]}
+    _, metrics = evaluated(collection, tmp_path / "out", config, **given)
+    assert metrics["dense"] == "adapted"
+    assert metrics["labels"]["fusion"] == "BM25 + adapted without questions"
+    own = ["adapted - model", "fusion - bm25", "bm25 + model - bm25", "fusion - bm25 + model"]
+    assert list(metrics["splits"]["test"]["differences"]) == own
+    figures = metrics["splits"]["test"]["systems"]
+    difference = metrics["splits"]["test"]["differences"]["fusion - bm25 + model"]["nDCG@10"]
+    expected = figures["fusion"]["nDCG@10"]["mean"] - figures["bm25 + model"]["nDCG@10"]["mean"]
+    assert difference["mean"] == pytest.approx(expected, abs=1e-9)
+
+
 @pytest.mark.parametrize(
     ("systems", "fusions", "message"),
     [
@@ -334,6 +348,7 @@ def test_any_runs_can_be_fused_each_with_its_own_reason(collection, folders, sys
         ({"BM25": "x"}, [], r"systems\.BM25 is what"),
         ({"model": "x"}, [], r"systems\.model is what"),
         ({"existing model": "x"}, [], r"systems\.existing model is what"),
+        ({"adapted": "x"}, [], r"systems\.adapted is what"),
         ({"a - b": "x"}, [], "should match pattern"),
         ({"a/b": "x"}, [], "should match pattern"),
         ({"GAR": "x"}, [["bm25", "GRA"]], "fusions: no system 'GRA'"),

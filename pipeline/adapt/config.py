@@ -1,0 +1,54 @@
+"""The configuration of the adaptation. Imports nothing that computes."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from pipeline.config import Config, Seed, Whole
+
+Words = Annotated[Whole, Field(ge=1)]
+
+
+class AdaptConfig(Config):
+    """How an existing embedding model is adapted to a collection without training questions."""
+
+    queries: Whole | None = Field(ge=2)
+    """Generated queries to train on: one half titles and first sentences, one half keywords. null: no adaptation."""
+    lead_words: Words
+    """Most words of a title or first sentence."""
+    keyword_words: tuple[Words, Words]
+    """Fewest and most words of a query of keywords."""
+    depth: int = Field(ge=1, le=10_000)
+    """Passages of the teacher's two lists, BM25's and the model's own, over which scores are z-normalised."""
+    candidates: int = Field(ge=2)
+    """Passages that a query is trained on: the first of the fused list."""
+    temperature: float = Field(gt=0)
+    """Divides the model's inner products, which are cosines for vectors of length 1."""
+    steps: Words
+    """Updates."""
+    batch_queries: Words
+    """Queries of an update."""
+    learning_rate: float = Field(gt=0)
+    """Adam's rate of the first update; it falls linearly to 0."""
+    l2: float = Field(ge=0)
+    """Weight of the sum of the squared entries of the change of the map."""
+    merge: float = Field(gt=0, le=1)
+    """Share of the trained change that is kept; the rest is the model as it was."""
+    guard_queries: int = Field(ge=2)
+    """Generated queries of another kind (spans of words), which decide whether the adapted model is used."""
+    guard_words: tuple[Words, Words]
+    """Fewest and most words of such a query."""
+    guard_p: float = Field(gt=0, lt=1)
+    """The adapted model is used if it agrees better with the fusion, with a smaller p (paired randomisation)."""
+    seed: Seed
+    """Seed of the generated queries, of their order in training, and of the test's signs."""
+
+    @model_validator(mode="after")
+    def _fewest_words_first(self) -> Self:
+        for name in ("keyword_words", "guard_words"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(f"{name}: the first number must not be above the second")
+        if self.candidates > self.depth:
+            raise ValueError(f"candidates ({self.candidates}) is more than depth ({self.depth})")
+        return self

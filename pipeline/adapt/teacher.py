@@ -1,0 +1,92 @@
+"""The teacher: the fusion of BM25 and the model as it is, equal weights over z-normalised scores.
+
+Shapes: R rows of a run, Q queries, E dimension of a vector, K candidates.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.bm25.searcher import Searcher
+from pipeline.data.runs import Run, ranked
+from pipeline.dense.exact import exact_top_k
+from pipeline.dense.index_files import Index
+from pipeline.evaluate.fusion import Choice, fuse
+from pipeline.runtime.work import Progress
+
+EQUAL = Choice("z_score_sum", 0.5)
+UNUSED_K = 60.0
+"""Of reciprocal ranks."""
+TOGETHER = 64
+"""Queries of a request to Lucene."""
+SPARE = 16
+"""Hits more than needed: equal scores at the end of a list are in Lucene's order, which varies."""
+
+
+def bm25_run(bm25: Path, texts: Sequence[str], depth: int, passage_ids: pa.Array, progress: Progress) -> Run:
+    """Returns BM25's list of each text, with equal scores in passage order."""
+    numbers_of, scores_of = [], []
+    with Searcher(bm25) as searcher:
+        for start in range(0, len(texts), TOGETHER):
+            for numbers_K, scores_K in complete_hits(searcher, texts[start : start + TOGETHER], depth):
+                numbers_of.append(numbers_K)
+                scores_of.append(scores_K)
+            progress(len(numbers_of), len(texts), "queries")
+        number_R = np.concatenate([np.zeros(0, np.int64), *numbers_of])
+        known, place_R = np.unique(number_R, return_inverse=True)
+        row_of = pc.index_in(pa.array(searcher.ids(known), pa.string()), value_set=passage_ids)
+    question_R = np.repeat(np.arange(len(texts)), [len(one) for one in numbers_of])
+    passage_R = row_of.to_numpy(zero_copy_only=False).astype(np.int64)[place_R]
+    return first(ranked(question_R, passage_R, np.concatenate([np.zeros(0), *scores_of])), depth)
+
+
+def complete_hits(searcher: Searcher, texts: Sequence[str], depth: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns at least `depth` hits of each text, and all that have the score of the last of these."""
+    hits: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    pending, requested = [*range(len(texts))], depth + SPARE
+    while pending:
+        answers = searcher.hits([(texts[i], requested, None) for i in pending])
+        hits |= zip(pending, answers, strict=True)
+        pending = [i for i in pending if len(hits[i][1]) == requested and hits[i][1][-1] >= hits[i][1][depth - 1]]
+        requested *= 2
+    return [hits[i] for i in range(len(texts))]
+
+
+def dense_run(queries_QE: np.ndarray, index: Index, depth: int) -> Run:
+    """Returns the exact list of each query."""
+    return as_run(*exact_top_k(queries_QE, index.vectors_ND, depth, index.longest))
+
+
+def as_run(rows_QK: np.ndarray, scores_QK: np.ndarray) -> Run:
+    question_R = np.repeat(np.arange(len(rows_QK)), rows_QK.shape[1])
+    return ranked(question_R, rows_QK.ravel(), scores_QK.ravel())
+
+
+def without(run: Run, source_Q: np.ndarray) -> Run:
+    """Returns the run without each query's own passage."""
+    return _rows(run, run.passage_R != source_Q[run.question_R])
+
+
+def first(run: Run, depth: int) -> Run:
+    """Returns the first `depth` passages of each query."""
+    return _rows(run, run.rank_R <= depth)
+
+
+def _rows(run: Run, kept_R: np.ndarray) -> Run:
+    return Run(run.question_R[kept_R], run.passage_R[kept_R], run.score_R[kept_R])
+
+
+def teach(bm25: Run, dense: Run, source_Q: np.ndarray, depth: int) -> Run:
+    """Returns the fused list of each query without its own passage. The two lists are longer than `depth` by one."""
+    return fuse([first(without(run, source_Q), depth) for run in (bm25, dense)], EQUAL, UNUSED_K)
+
+
+def candidates(fused: Run, queries: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns rows and scores of the first passages of each query, [Q, K]; K is `number`, or the shortest list."""
+    length_Q = np.bincount(fused.question_R, minlength=queries)
+    width = min(number, int(length_Q.min(initial=number)))
+    short = first(fused, width)
+    return short.passage_R.reshape(queries, width), short.score_R.reshape(queries, width)

@@ -1,0 +1,91 @@
+"""A small collection, its BM25 index, a model from scratch and its vectors; and how it is adapted."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from indexes import write_flat_index
+from ready import WORDS, plain, theirs
+from searched import build, write_collection
+
+from pipeline.adapt.config import AdaptConfig
+from pipeline.dense import shard_reuse
+from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
+from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.sentence_transformers_files import Vector
+
+CONFIG = AdaptConfig(
+    queries=40,
+    lead_words=6,
+    keyword_words=(2, 4),
+    depth=20,
+    candidates=8,
+    temperature=0.05,
+    steps=30,
+    batch_queries=16,
+    learning_rate=5e-3,
+    l2=0.0,
+    merge=1.0,
+    guard_queries=20,
+    guard_words=(3, 5),
+    guard_p=0.01,
+    seed=4,
+)
+ENCODER = EncoderConfig(
+    pooling="mean",
+    normalise=True,
+    projection=None,
+    tied=True,
+    question_tokens=24,
+    title_tokens=8,
+    title_separator="space",
+    question_prefix="",
+    passage_prefix="",
+)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Folders of artifacts."""
+
+    collection: Path
+    checkpoint: Path
+    index: Path
+    bm25: Path
+    vectors_ND: np.ndarray
+    """Of the passages; float16 numbers."""
+
+
+def make_corpus(folder: Path) -> Corpus:
+    rng = np.random.default_rng(1)
+    passages = []
+    for n in range(60):
+        words = [WORDS[i] for i in rng.integers(0, len(WORDS), 12)]
+        title = " ".join(WORDS[i] for i in rng.integers(0, len(WORDS), 3)) if n % 2 else ""
+        passages.append((f"p{n}", f"d{n}", title, f"{' '.join(words[:5])}. {' '.join(words[5:])}"))
+    collection = write_collection(folder / "collection", passages, [("q", "test", "ledger")], [("test", "q", "p0", 1)])
+    build(collection, folder / "bm25")
+    start = plain(folder / "plain")
+    vector = Vector("mean", normalise=True)
+    save_checkpoint(folder / "checkpoint", _bag_of_words(load_encoder(start)), start, vector=vector)
+    vectors_ND = theirs(folder / "checkpoint", "document", [f"{title} {text}" for *_, title, text in passages])
+    vectors_ND = vectors_ND.astype(np.float16).astype(np.float32)
+    model = shard_reuse.model(folder / "checkpoint")
+    write_flat_index(folder / "index", vectors_ND, [f"p{n}" for n in range(60)], model)
+    return Corpus(collection, folder / "checkpoint", folder / "index", folder / "bm25", vectors_ND)
+
+
+def _bag_of_words(model: Any) -> Any:
+    """Its layers change nothing, so that a text's vector is the mean of its words'. Three dimensions outweigh the
+    others: a linear map can learn to weigh all words alike, as BM25 does."""
+    with torch.no_grad():
+        model.embeddings.position_embeddings.weight.zero_()
+        model.embeddings.token_type_embeddings.weight.zero_()
+        model.embeddings.word_embeddings.weight[:, :3] *= 8
+        for layer in model.encoder.layer:
+            for last in (layer.attention.output.dense, layer.output.dense):
+                last.weight.zero_()
+                last.bias.zero_()
+    return model
