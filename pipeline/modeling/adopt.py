@@ -5,7 +5,7 @@ from typing import Literal
 
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.modeling.existing_model import check_own_tokenizer, folders, read_model
+from pipeline.modeling.existing_model import folders, read_model
 from pipeline.notices import noticed
 from pipeline.runtime.work import Metrics, Work
 
@@ -26,9 +26,6 @@ def missing(config: AdoptConfig) -> list[str]:
         return []
     try:
         dimension(config.checkpoint)
-        for folder in folders(config.checkpoint):
-            if (one := read_model(folder)).own_tokenizer:
-                check_own_tokenizer(one.folder)
     except InputError as error:
         return [f"adopt.checkpoint: {error}"]
     return []

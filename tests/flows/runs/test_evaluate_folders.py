@@ -1,6 +1,5 @@
 """The settings in a model's folder, as `cocondenser evaluate-model` reads them."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -38,9 +37,8 @@ def test_a_plain_folder_takes_cls_and_the_papers_lengths_by_default(store: Store
 
 @pytest.mark.parametrize(("positions", "title"), [(2048, 2048), (16384, 8192)])
 def test_titles_are_limited_only_by_the_input(store: Store, tmp_path: Path, collection: Path, positions, title) -> None:
-    path = plain(tmp_path / "long") / "config.json"
-    write_json(path, {**json.loads(path.read_text()), "max_position_embeddings": positions})
-    recipe, _ = zero_shot_recipe(store, str(path.parent), str(collection))
+    folder = plain(tmp_path / "long", max_position_embeddings=positions)
+    recipe, _ = zero_shot_recipe(store, str(folder), str(collection))
     assert recipe.encoder.title_tokens == title
 
 
