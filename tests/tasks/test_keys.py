@@ -107,6 +107,7 @@ def test_each_key_holds_the_code_of_its_stage(stage: str, store: Store, tmp_path
             [
                 "ingest.limit=1",
                 "ict.budget=1 steps",
+                "adapt.queries=10",
                 "attention.sections=1",
                 *labelled,
                 *reranked,
@@ -123,7 +124,7 @@ def test_each_key_holds_the_code_of_its_stage(stage: str, store: Store, tmp_path
     module = STAGES[stage].function.__module__.replace(".", "/")
     assert any(file.removesuffix(".py").startswith(module) for file in key.code)
     assert not [file for file in key.code if not file.startswith("pipeline/")]
-    assert ("pyserini" in key.libraries) == (stage == "bm25")
+    assert ("pyserini" in key.libraries) == (stage in ("bm25", "adapt"))
 
 
 @pytest.mark.parametrize(

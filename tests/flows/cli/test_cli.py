@@ -108,19 +108,20 @@ def test_a_mistake_is_one_line_and_exit_code_2(call_cli, tmp_path: Path, argumen
 
 def test_fuse_writes_and_measures_the_joined_list(tmp_path: Path) -> None:
     first = put(tmp_path, "one.trec", "q Q0 a 1 2 x", "q Q0 b 2 1 x")
-    second = put(tmp_path, "two.trec", "q Q0 b 1 9 x")
+    second = put(tmp_path, "two.trec", "q Q0 b 1 9 x", "q Q0 a 2 1 x")
     qrels = put(tmp_path, "qrels.tsv", "query-id\tcorpus-id\tscore", "q\tb\t1")
     out = tmp_path / "both.trec"
     arguments = ["fuse", str(first), str(second), "--out", str(out), "--qrels", str(qrels)]
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
     assert result.exit_code == 0
-    assert f"{out}: reciprocal ranks, weight 0.1 of {first}, chosen on 1 question of {qrels}" in result.output
+    why = "default: 1 dev question, fewer than 50"
+    assert f"{out}: z-normalised scores, the first with weight 0.5 ({why})" in result.output
     assert [line.split() for line in result.output.splitlines()[1:4]] == [
-        [str(first), ".500"], [str(second), "1.000"], ["fused", "1.000"]
+        [str(first), ".500"], [str(second), "1.000"], ["fused", ".500"]
     ]  # fmt: skip
-    assert [line.split()[2] for line in out.read_text().splitlines()] == ["b", "a"]
-    as_json = json.loads(CliRunner().invoke(app, [*arguments, "--weight", "0.99", "--json"]).output)
-    assert (as_json["out"], as_json["weight"], as_json["measured"]["fused"]) == (str(out), 0.99, 0.5)
+    assert [line.split()[2] for line in out.read_text().splitlines()] == ["a", "b"]
+    as_json = json.loads(CliRunner().invoke(app, [*arguments, "--weight", "0.4", "--json"]).output)
+    assert (as_json["out"], as_json["weight"], as_json["measured"]["fused"]) == (str(out), 0.4, 1)
 
 
 def cut(path: Path, longest: int) -> str:

@@ -331,8 +331,9 @@ def test_an_adapted_model_is_compared_with_its_start_alone_and_fused(collection,
     _, metrics = evaluated(collection, tmp_path / "out", config, **given)
     assert metrics["dense"] == "adapted"
     assert metrics["labels"]["fusion"] == "BM25 + adapted without questions"
-    own = ["adapted - model", "fusion - bm25", "bm25 + model - bm25", "fusion - bm25 + model"]
-    assert list(metrics["splits"]["test"]["differences"]) == own
+    of_parts = ["fusion - bm25", "fusion - adapted", "bm25 + model - bm25", "bm25 + model - model"]
+    expected = ["adapted - model", *of_parts, "fusion - bm25 + model"]
+    assert list(metrics["splits"]["test"]["differences"]) == expected
     figures = metrics["splits"]["test"]["systems"]
     difference = metrics["splits"]["test"]["differences"]["fusion - bm25 + model"]["nDCG@10"]
     expected = figures["fusion"]["nDCG@10"]["mean"] - figures["bm25 + model"]["nDCG@10"]["mean"]
