@@ -52,8 +52,7 @@ def up(port: int) -> None:
         running.enter_context(active_profile(api))
         run_prefect(["work-pool", "create", "--type", "process", "--overwrite", POOL], environment)
         run_prefect(["--no-prompt", "deploy", "--all"], environment)
-        os.environ.update(environment)
-        crash_runs_without_heartbeat()
+        crash_runs_without_heartbeat(api)
         terminal.print(f"\nPage:   {page}\nStart:  prefect deployment run cocondenser/pydocs-small\nStop:   Ctrl-C\n")
         work = ["worker", "start", "--pool", POOL, "--limit", "1"]
         worker = running.enter_context(prefect_process(work, environment, folder))
@@ -92,12 +91,16 @@ def active_profile(api: str) -> Iterator[None]:
             save_profiles(profiles)
 
 
-def crash_runs_without_heartbeat() -> None:
-    """Creates an automation: otherwise a run whose process and worker are killed together stays Running for ever."""
+def crash_runs_without_heartbeat(api: str) -> None:
+    """Creates an automation: otherwise a run whose process and worker are killed together stays Running for ever.
+
+    `api`: address of the server. Prefect has read its settings before; without this one it starts a second server.
+    """
     from prefect.automations import Automation
     from prefect.client.schemas.objects import StateType
     from prefect.events.actions import ChangeFlowRunState
     from prefect.events.schemas.automations import EventTrigger, Posture
+    from prefect.settings import PREFECT_API_URL, temporary_settings
 
     name = "cocondenser: crash runs without heartbeat"
     heartbeat = "prefect.flow-run.heartbeat"
@@ -114,6 +117,7 @@ def crash_runs_without_heartbeat() -> None:
     crash = ChangeFlowRunState(
         name=None, state=StateType.CRASHED, message="no heartbeat: its process was killed", force=False
     )
-    with contextlib.suppress(ValueError):
-        cast(Automation, Automation.read(name=name)).delete()
-    Automation(name=name, trigger=trigger, actions=[crash]).create()
+    with temporary_settings(updates={PREFECT_API_URL: api}):
+        with contextlib.suppress(ValueError):
+            cast(Automation, Automation.read(name=name)).delete()
+        Automation(name=name, trigger=trigger, actions=[crash]).create()
