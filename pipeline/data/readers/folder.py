@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pipeline.data.ingest_notices import NOTICES
-from pipeline.data.readers.formats import CONVERTED, MARKUP, PAGES, charset, converted
+from pipeline.data.readers.formats import CONVERTED, MARKUP, PAGES, Unreadable, charset, converted
 from pipeline.data.readers.sections import Document, document, plain
 from pipeline.data.readers.text_config import _ending
 from pipeline.data.text import text_files
@@ -166,7 +166,7 @@ def _no_page(content: bytes, largest: int, ending: str) -> str:
         return ""
     try:
         return "binary" if "\0" in charset.decode(content) else ""
-    except UnicodeDecodeError:
+    except UnicodeError:
         return "binary" if b"\0" in content else "undecodable"
 
 
@@ -198,7 +198,7 @@ def documents_of(listing: Listing) -> Iterator[tuple[str, Document]]:
         else:
             try:
                 found, front = _document(name, path, config)
-            except converted.Unreadable:
+            except Unreadable:
                 listing.leave_out(file, "damaged")
                 continue
             if ending in (*MARKUP, *CONVERTED) and not any(section.text for section in found.sections):
@@ -218,7 +218,7 @@ def _with(found: Document, metadata: dict[str, Any], config: "TextConfig") -> Do
 def _document(document_id: str, path: Path, config: "TextConfig") -> tuple[Document, dict[str, Any]]:
     """Returns (the document of a whole file, its front matter by key).
 
-    Raises InputError for a file that is not text, and `converted.Unreadable`.
+    Raises InputError for a file that is not text, and Unreadable.
     """
     from pipeline.data.readers.formats import asciidoc, html, markdown, restructured
 

@@ -1,5 +1,7 @@
 """Charsets of pages; reStructuredText, AsciiDoc, PDF, Word, PowerPoint and EPUB in a folder."""
 
+import contextlib
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from pydantic import TypeAdapter
 from writing import put
 
 from pipeline.data import ingest
-from pipeline.data.readers.formats import asciidoc, charset, converted, restructured
+from pipeline.data.readers.formats import Unreadable, asciidoc, charset, converted, html, markdown, restructured
 from pipeline.data.readers.sections import document
 from pipeline.errors import InputError
 
@@ -44,6 +46,9 @@ def test_a_page_is_read_in_its_charset(encoding, declared):
         ("euc_jp", "EUC-JP", "保守と更新"),
         ("gb18030", "gb2312", "维护和更新"),
         ("koi8_r", "koi8-r", "Поиск"),
+        ("cp932", "x-sjis", "保守と更新"),
+        ("cp874", "windows-874", "ค้นหา"),
+        ("mac_cyrillic", "x-mac-cyrillic", "Поиск"),
     ],
 )
 def test_charsets_of_languages(encoding, name, text):
@@ -51,7 +56,25 @@ def test_charsets_of_languages(encoding, name, text):
     assert charset.decode(page.encode(encoding)) == page
 
 
-@pytest.mark.parametrize("declared", ["", "<meta charset=utf-8>", "<meta charset=hex>", "<meta charset=ascii-x>"])
+@pytest.mark.parametrize("name", ["undefined", "punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape"])
+def test_a_codec_of_python_that_is_no_charset_of_pages_is_not_used(name):
+    page = f"<meta charset={name}><p>a-b +AGE- \\x41 "
+    assert charset.decode(page.encode()) == page
+    with pytest.raises(UnicodeDecodeError, match="utf-8"):
+        charset.decode(f"{page} café".encode("latin-1"))
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "",
+        "<meta charset=utf-8>",
+        "<meta charset=undefined>",
+        "<meta charset=idna>",
+        "<meta charset=hex>",
+        "<meta charset=ascii-x>",
+    ],
+)
 def test_a_page_in_no_known_charset_is_counted(tmp_path, ingested, declared):
     put(tmp_path, "set/good.html", "<p>text")
     (tmp_path / "set" / "bad.html").write_bytes(declared.encode() + b"<p>caf\xe9")
@@ -110,9 +133,63 @@ def test_restructured_text():
     assert big == ("Big cats", "name | sound\nlion | roar")
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param("\n\n".join(f"{'  ' * i}- text" for i in range(400)), id="nested.rst"),
+        pytest.param("<div>" * 3000 + "text" + "</div>" * 3000 + "<p>more", id="nested.html"),
+        pytest.param("text\n\n" + "<div>" * 3000 + "text", id="nested.md"),
+    ],
+)
+def test_a_deeply_nested_text_is_counted_as_damaged(request, tmp_path, ingested, page):
+    put(tmp_path, "set/good.txt", "text")
+    put(tmp_path, f"set/{request.node.callspec.id}", page)
+    result = ingested(**fields(tmp_path / "set"))
+    assert (result.counts["damaged_files"], len(result.passages)) == (1, 1)
+
+
+SPACES = " " * 5000
+REPEATED = {
+    asciidoc: ("*a ", "http:", "[", "<<a, ", f"= a{SPACES}", f"|===\n{SPACES}"),
+    restructured: (":", "http:", "\n"),
+    markdown: ("[", "**a*", "---\n"),
+    html: ("<table><tr><td>", "<main>a", "<h1>¶a" + "¶" * 5000),
+}
+
+
+@pytest.mark.parametrize(
+    ("parser", "piece"), [pytest.param(p, piece, id=piece[:9]) for p, pieces in REPEATED.items() for piece in pieces]
+)
+def test_time_is_not_quadratic(parser, piece):
+    start = time.process_time()
+    with contextlib.suppress(Unreadable):
+        parser.blocks(piece * (30_000 // len(piece)) + "x")
+    assert time.process_time() - start < 3
+
+
+def test_long_markup_of_asciidoc_stays_as_text():
+    long = "word " * 300
+    assert asciidoc.blocks(f"*{long}x* and *bold*")[1] == [(0, f"*{long}x* and bold\n")]
+
+
+@pytest.mark.parametrize("heading", ["== A == b ==", "== A == b   ==", "== A == b"])
+def test_a_heading_of_asciidoc_may_end_with_its_mark(heading):
+    assert asciidoc.blocks(heading)[1] == [(2, "A == b")]
+
+
 def test_restructured_text_opens_no_files(tmp_path):
     secret = put(tmp_path, "secret.txt", "secret")
-    for directive in (f".. include:: {secret}", f".. raw:: html\n   :file: {secret}", f".. literalinclude:: {secret}"):
+    for directive in (
+        f".. include:: {secret}",
+        f".. raw:: html\n   :file: {secret}",
+        ".. raw:: html\n\n   <p>secret",
+        f".. csv-table:: x\n   :file: {secret}",
+        f".. csv-table:: x\n   :url: file://{secret}",
+        f".. code:: text\n   :file: {secret}",
+        f".. literalinclude:: {secret}",
+        f".. figure:: {secret}",
+        f".. role:: raw-html(raw)\n   :format: html\n\n:raw-html:`<p>` and :file:`{secret}`",
+    ):
         blocks = restructured.blocks(f"text\n\n{directive}\n\n.. |x| replace:: y\n\nbroken `link_ |x|\n\n=\nend")[1]
         assert "secret" not in "".join(text for _, text in blocks if "secret.txt" not in text)
         assert "text" in blocks[0][1]
