@@ -6,7 +6,7 @@ from typing import Any
 
 from flows.graph.plan import Step
 from pipeline.data.readers import beir
-from pipeline.data.readers.folder import Listing
+from pipeline.data.readers.folder import list_files
 from pipeline.data.readers.pydocs import PydocsConfig
 from pipeline.data.readers.several import SeveralConfig
 from pipeline.data.readers.text_config import TextConfig
@@ -120,7 +120,7 @@ def _text_bytes(node: Node) -> float:
     """The bytes of text in a node's sources; of a reader of tables those of its largest file, which is the corpus."""
     config: Any = node.config
     if isinstance(config, TextConfig):
-        return sum(map(_content, Listing(config).paths.values()))
+        return sum(map(_content, list_files(config).paths.values()))
     if isinstance(config, beir.BeirConfig):
         corpus = text_files.find(config.folder, "corpus.jsonl")
         return _content(corpus) if corpus is not None else 0.0

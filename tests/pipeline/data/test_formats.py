@@ -1,7 +1,9 @@
 """Charsets of pages; reStructuredText, AsciiDoc, PDF, Word, PowerPoint and EPUB in a folder."""
 
 import contextlib
+import re
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,18 @@ from own_texts import fields
 from pydantic import TypeAdapter
 from writing import put
 
+from artifacts import versions
 from pipeline.data import ingest
-from pipeline.data.readers.formats import Unreadable, asciidoc, charset, converted, html, markdown, restructured
+from pipeline.data.readers.formats import (
+    LIBRARIES,
+    Unreadable,
+    asciidoc,
+    charset,
+    converted,
+    html,
+    markdown,
+    restructured,
+)
 from pipeline.data.readers.sections import document
 from pipeline.errors import InputError
 
@@ -308,16 +320,31 @@ def test_without_the_extra_a_line_names_it(tmp_path, ingested, monkeypatch):
         ingested(**fields(tmp_path / "set"))
 
 
-def test_versions_of_the_converters_count_where_they_convert(tmp_path, monkeypatch):
+def test_versions_of_the_libraries_count_where_they_parse(tmp_path, monkeypatch):
     def libraries(path: Path, **changed) -> tuple[str, ...]:
         return ingest.libraries(TypeAdapter(ingest.IngestConfig).validate_python(fields(path, **changed)))
 
     put(tmp_path, "set/a.txt", "text")
+    put(tmp_path, "set/a.jsonl", "{}")
     assert libraries(tmp_path / "set") == ("sentencex",)
     put(tmp_path, "set/b.pdf", "text")
     monkeypatch.setattr(converted, "find_spec", lambda name: None)
     assert libraries(tmp_path / "set") == ("sentencex",)
     monkeypatch.setattr(converted, "find_spec", lambda name: name)
-    assert libraries(tmp_path / "set") == ("sentencex", *converted.LIBRARIES)
+    pdf = ("sentencex", "markitdown", "pdfminer.six", "pdfplumber")
+    assert libraries(tmp_path / "set") == pdf
     assert libraries(tmp_path / "set", endings=["txt"]) == ("sentencex",)
-    assert libraries(tmp_path / "set" / "b.pdf") == ("sentencex", *converted.LIBRARIES)
+    assert libraries(tmp_path / "set" / "b.pdf") == pdf
+    put(tmp_path, "set/a.rst.gz", "text")
+    assert libraries(tmp_path / "set") == ("sentencex", "docutils", "lxml", *pdf[1:])
+    put(tmp_path, "set/c.epub", "text")
+    assert {"beautifulsoup4", "defusedxml", "markdown-it-py", "markdownify"} < {*libraries(tmp_path / "set")}
+
+
+@CONVERTER
+def test_libraries_that_parse_are_installed_and_required():
+    names = {name for names in LIBRARIES.values() for name in names}
+    assert versions.library_versions(names).keys() == names
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    required = [*project["dependencies"], *project["optional-dependencies"]["documents"]]
+    assert names <= {re.split(r"[\[=><]", line)[0] for line in required}

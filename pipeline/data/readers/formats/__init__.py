@@ -12,6 +12,19 @@ MARKUP = {
     "asciidoc": "asciidoc",
 }
 """{ending: module}."""
+OF_MARKDOWN = ("markdown-it-py", "pyyaml", "lxml")
+OF_OFFICE = ("markitdown", "markdownify", "beautifulsoup4", *OF_MARKDOWN)
+LIBRARIES = {
+    "html": ("lxml",),
+    "markdown": OF_MARKDOWN,
+    "restructured": ("docutils", "lxml"),
+    "asciidoc": (),
+    "pdf": ("markitdown", "pdfminer.six", "pdfplumber"),
+    "docx": ("mammoth", *OF_OFFICE),
+    "pptx": ("python-pptx", *OF_OFFICE),
+    "epub": ("defusedxml", *OF_OFFICE),
+}
+"""{module, or ending that is converted: distributions whose versions may change a text}."""
 
 
 class Unreadable(ValueError):

@@ -14,8 +14,6 @@ from typing import Any
 from pipeline.data.readers.formats import CONVERTED, Unreadable
 from pipeline.data.readers.sections import Block
 
-LIBRARIES = ("markitdown", "mammoth", "pdfminer.six", "pdfplumber", "python-pptx")
-"""Distributions whose versions may change a text."""
 HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
 
 
