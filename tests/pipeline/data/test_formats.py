@@ -179,6 +179,13 @@ def test_time_is_not_quadratic(parser, piece):
     assert time.process_time() - start < 3
 
 
+def test_anchors_and_empty_cells_of_asciidoc_are_no_text():
+    text = "[[a]]one\n- [[[ref]]] two\n|===\n| three |  |four 2+^.>a|five\n|==="
+    assert "".join(piece for _, piece in asciidoc.blocks(text)[1]).split("\n")[:4] == [
+        *("one", "-  two", "", "three | four | five"),
+    ]
+
+
 def test_long_markup_of_asciidoc_stays_as_text():
     long = "word " * 300
     assert asciidoc.blocks(f"*{long}x* and *bold*")[1] == [(0, f"*{long}x* and bold\n")]

@@ -21,7 +21,7 @@ MACRO = re.compile(
     rf"[^\s\[\]]{{0,{SPAN}}}\[([^\]]{{0,{SPAN}}})\]"
 )
 REFERENCE = re.compile(r"<<[^<>,]*(?:,([^<>]*))?>>")
-ANCHOR = re.compile(r"\[\[[^\[\]]*\]\]")
+ANCHOR = re.compile(r"\[{2,3}[^\[\]]*\]{2,3}")
 EMPHASIS = re.compile(rf"(?<!\w)([*_`#+]{{1,2}})(\S(?:.{{0,{SPAN}}}?\S)?)\1(?!\w)")
 CELL = re.compile(r"(?<!\S)[\d.+*]{0,20}[<^>.]{0,4}[adehlmsv]?\|")
 
