@@ -81,7 +81,7 @@ def _text_role(
 def blocks(text: str) -> tuple[str, list[Block]]:
     """Returns (the document's title or "", the headings and the text). Faulty markup is text.
 
-    Raises Unreadable for text that docutils cannot parse: it is recursive, and a list in a list takes 9 calls.
+    Raises Unreadable for text that docutils cannot parse, such as lists that are nested too deeply for its recursion.
     """
     _register(text)
     try:
