@@ -4,8 +4,7 @@ FOLDER has HTML pages made by DocBook, whose classes name what is not text: head
 contents, indexes. Such as usr/share/doc/postgresql-doc-15/html of the Debian package postgresql-doc-15, or
 usr/share/doc/debian-handbook/html/en-US of debian-handbook. A passage has navigation if one of its lines is a line of
 these elements on its page. `lost`: words of the other elements that are in no passage of their page, as a share.
-Headings
-count, and so do sections that only refer to other pages. A minute for PostgreSQL's 1,169 pages.
+Headings count, and so do sections that only refer to other pages. A minute for PostgreSQL's 1,169 pages.
 """
 
 import json

@@ -18,7 +18,7 @@ NOTICES = {
         "files left out, PDF, Word, PowerPoint or EPUB",
         "install the libraries that read them: pip install 'cocondenser[documents]'",
     ),
-    "damaged_files": ("files left out, damaged, encrypted or not of their ending's type", ""),
+    "damaged_files": ("files left out, damaged, encrypted, nested too deeply or not of their ending's type", ""),
     "textless_files": (
         "files left out, without text: scans, or pages of links such as tables of contents",
         "scans need a text layer (OCR)",

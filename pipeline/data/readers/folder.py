@@ -4,12 +4,13 @@ import codecs
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pipeline.data.ingest_notices import NOTICES
-from pipeline.data.readers.formats import CONVERTED, MARKUP, PAGES, charset, converted
+from pipeline.data.readers.formats import CONVERTED, LIBRARIES, MARKUP, PAGES, Unreadable, charset, converted
 from pipeline.data.readers.sections import Document, document, plain
 from pipeline.data.readers.text_config import _ending
 from pipeline.data.text import text_files
@@ -26,27 +27,17 @@ LEFT_OUT = (
 ALL = "**/*"
 
 
+@dataclass
 class Listing:
-    """The files to read, and those that are left out.
+    """The files to read, and those that are left out, before or while they are read."""
 
-    `paths`: {name in the folder: path} of the files to read. `counts`: numbers of files, read and left out by reason.
-    `examples`: the first names of each reason. Raises InputError if no text is left.
-    """
-
-    def __init__(self, config: "TextConfig") -> None:
-        self.config = config
-        self.is_folder = config.path.is_dir()
-        self.counts: Counter[str] = Counter()
-        self.examples: Examples = {}
-        self.paths: dict[str, Path] = {}
-        if self.is_folder:
-            self._find()
-        else:
-            self.paths = {config.path.name: config.path}
-            reason = _no_text(config.path.name, config.path, config)
-            if reason and (reason in ("large", "unconverted") or _ending(config.path) in (*PAGES, *CONVERTED)):
-                self.leave_out(config.path.name, reason)  # the faults of other texts are raised with their line
-        self.counts["files"] = len(self.paths)
+    config: "TextConfig"
+    paths: dict[str, Path]
+    """{name in the folder: path} of the files to read."""
+    counts: Counter[str]
+    """Numbers of files, read and left out by reason."""
+    examples: Examples
+    """The first names of each reason."""
 
     def converts(self) -> bool:
         """Returns whether a file is read by a slow converter."""
@@ -55,7 +46,7 @@ class Listing:
     def leave_out(self, name: str, reason: str) -> None:
         """Leaves out a file of the folder, and counts it. Raises InputError if it is the only one."""
         what, advice = NOTICES[f"{reason}_files"]
-        if not self.is_folder:
+        if not self.config.path.is_dir():
             why = what.removeprefix("files left out, ")
             raise InputError(f"{self.config.path}: {why}{f'; {advice}' if advice else ''}")
         if self.paths.pop(name, None):
@@ -74,35 +65,53 @@ class Listing:
         advice = NOTICES[f"{reason}_files"][1] if reason else ""
         raise InputError(f"{what}; {advice}" if advice else what)
 
-    def _find(self) -> None:
-        folder, pattern = self.config.path, self.config.pattern
-        self.counts.update({f"{reason}_files": 0 for reason in LEFT_OUT})
-        shows_hidden = any(part.startswith(".") for part in PurePath(pattern).parts)
-        matching = _inside(folder, pattern)
-        if not matching:
-            raise InputError(f"{folder}: no file matches ingest.pattern '{pattern}'")
-        unmatched = _inside(folder, ALL).keys() - matching.keys() if pattern != ALL else ()
-        for name, path in matching.items():
-            if not shows_hidden and _hidden(name):
-                reason = "hidden"
-            elif not path.is_file():
-                reason = "link" if path.is_symlink() else "special"
-            elif self.config.endings and not {_ending(path), _shown_ending(path)} & set(self.config.endings):
-                reason = "other"
-            elif not (reason := _no_text(name, path, self.config)):
-                self.paths[name] = path
-                continue
-            self.leave_out(name, reason)
-        for name in sorted(name for name in unmatched if not _hidden(name)):
-            self.leave_out(name, "unmatched")
-        self.check()
+
+def list_files(config: "TextConfig") -> Listing:
+    """Returns the files of the configuration. Raises InputError if no text is among them."""
+    return _list_folder(config) if config.path.is_dir() else _list_file(config)
+
+
+def _list_file(config: "TextConfig") -> Listing:
+    name = config.path.name
+    listing = Listing(config, {name: config.path}, Counter(files=1), {})
+    reason = _no_text(name, config.path, config)
+    if reason and (reason in ("large", "unconverted") or _ending(config.path) in (*PAGES, *CONVERTED)):
+        listing.leave_out(name, reason)  # the faults of other texts are raised with their line
+    return listing
+
+
+def _list_folder(config: "TextConfig") -> Listing:
+    folder, pattern = config.path, config.pattern
+    listing = Listing(config, {}, Counter({f"{reason}_files": 0 for reason in LEFT_OUT}), {})
+    shows_hidden = any(part.startswith(".") for part in PurePath(pattern).parts)
+    matching = _inside(folder, pattern)
+    if not matching:
+        raise InputError(f"{folder}: no file matches ingest.pattern '{pattern}'")
+    unmatched = _inside(folder, ALL).keys() - matching.keys() if pattern != ALL else ()
+    for name, path in matching.items():
+        if not shows_hidden and _hidden(name):
+            reason = "hidden"
+        elif not path.is_file():
+            reason = "link" if path.is_symlink() else "special"
+        elif config.endings and not {_ending(path), _shown_ending(path)} & set(config.endings):
+            reason = "other"
+        elif not (reason := _no_text(name, path, config)):
+            listing.paths[name] = path
+            continue
+        listing.leave_out(name, reason)
+    for name in sorted(name for name in unmatched if not _hidden(name)):
+        listing.leave_out(name, "unmatched")
+    listing.counts["files"] = len(listing.paths)
+    listing.check()
+    return listing
 
 
 def libraries(config: "TextConfig") -> tuple[str, ...]:
-    """Returns the converters' distributions if there are files for them; none while they are not installed."""
+    """Returns the distributions that parse the files' formats; those of converters only if these are installed."""
     files = config.path.glob(config.pattern) if config.path.is_dir() else [config.path]
-    endings = {_ending(path) for path in files}.intersection(CONVERTED, config.endings or CONVERTED)
-    return converted.LIBRARIES if endings and converted.installed() else ()
+    formats = MARKUP.keys() | (CONVERTED.keys() if converted.installed() else set())
+    endings = {_ending(path) for path in files}.intersection(formats, config.endings or formats)
+    return tuple(sorted({name for ending in endings for name in LIBRARIES[MARKUP.get(ending, ending)]}))
 
 
 def _inside(folder: Path, pattern: str) -> dict[str, Path]:
@@ -131,7 +140,7 @@ def _no_text(name: str, path: Path, config: "TextConfig") -> str:
     if ending in CONVERTED and not converted.installed():
         return "unconverted"
     largest = config.max_file_mb * 1_000_000
-    whole = ending in CONVERTED or ending in MARKUP or config.documents == "files"
+    whole = ending in MARKUP or config.documents == "files"
     if ending in CONVERTED or ending in PAGES:
         with text_files.open_binary(path) as stream:
             content = stream.read(largest + 1)
@@ -166,7 +175,7 @@ def _no_page(content: bytes, largest: int, ending: str) -> str:
         return ""
     try:
         return "binary" if "\0" in charset.decode(content) else ""
-    except UnicodeDecodeError:
+    except UnicodeError:
         return "binary" if b"\0" in content else "undecodable"
 
 
@@ -198,7 +207,7 @@ def documents_of(listing: Listing) -> Iterator[tuple[str, Document]]:
         else:
             try:
                 found, front = _document(name, path, config)
-            except converted.Unreadable:
+            except Unreadable:
                 listing.leave_out(file, "damaged")
                 continue
             if ending in (*MARKUP, *CONVERTED) and not any(section.text for section in found.sections):
@@ -218,7 +227,7 @@ def _with(found: Document, metadata: dict[str, Any], config: "TextConfig") -> Do
 def _document(document_id: str, path: Path, config: "TextConfig") -> tuple[Document, dict[str, Any]]:
     """Returns (the document of a whole file, its front matter by key).
 
-    Raises InputError for a file that is not text, and `converted.Unreadable`.
+    Raises InputError for a file that is not text, and Unreadable.
     """
     from pipeline.data.readers.formats import asciidoc, html, markdown, restructured
 

@@ -10,10 +10,9 @@ AFTER_VERSION = re.compile(r"[-–—(:,;.\d]")
 """Begins the text after a number that is a version or an amount: `1.2.3 - 2024`, `1.2.3 (May)`."""
 # Words before the number of a chapter, in some languages of books.
 LABEL = re.compile(
-    r"\s*(?:(?:chapter|appendix|part|section|kapitel|anhang|teil|abschnitt|chapitre|annexe|partie|capítulo|apéndice"
+    r"\s*(?:(?i:chapter|appendix|part|section|kapitel|anhang|teil|abschnitt|chapitre|annexe|partie|capítulo|apéndice"
     r"|apêndice|sección|seção|parte|capitolo|appendice|sezione|hoofdstuk|bijlage|глава|часть|раздел|приложение"
-    r"|rozdział|付録)\s*(?:\d{1,3}(?:\.\d{1,3})*|[A-Z]|[IVXLC]+)[.:]|第\s*\d{1,3}\s*[章部節节编編][.:]?)\s+",
-    re.IGNORECASE,
+    r"|rozdział|付録)\s*(?:\d{1,3}(?:\.\d{1,3})*|[A-Z]|[IVXLC]+)[.:]|第\s*\d{1,3}\s*[章部節节编編][.:]?)\s+"
 )
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar, get_args
 from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.documents import passage_id
 from pipeline.data.ids import hash_id
-from pipeline.data.readers.folder import Listing, documents_of
+from pipeline.data.readers.folder import documents_of, list_files
 from pipeline.data.readers.questions import GeneratedQuestions, asking, generate_questions, split_of
 from pipeline.data.readers.sections import Document, comparable_words
 from pipeline.data.readers.text_config import Kind, TextConfig
@@ -47,7 +47,7 @@ def read(config: TextConfig, progress: Progress) -> Source:
     Files of a folder that cannot be read are skipped and counted. A text that occurs in several places is not used as a
     question. Memory: one document, and the questions.
     """
-    listing = Listing(config)
+    listing = list_files(config)
     documents: Documents = partial(documents_of, listing)
     repeated: set[int] = set()
     questions: list[PlacedQuestion] = []

@@ -1,5 +1,6 @@
 """The estimates of a plan on a new store."""
 
+import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -104,9 +105,11 @@ def test_texts_are_counted_by_finished_stages_else_guessed(tmp_path: Path) -> No
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.md").write_text("one two three four " * 100)
     (tmp_path / "notes" / "b.html").write_text("<p>" + "one two three four " * 100)
+    packed = tmp_path / "notes" / "c.HTM.gz"
+    packed.write_bytes(gzip.compress(b"<p>one two three four"))
     notes = size("text", f"ingest.path={tmp_path / 'notes'}")
     assert notes is not None
-    assert notes.tokens == pytest.approx((1900 + 0.4 * 1903) / 4)
+    assert notes.tokens == pytest.approx((1900 + 0.33 * (1903 + 2.5 * packed.stat().st_size)) / 4)
     assert size("adapt", "ingest.folder=/gone") is None
     assert size("tiny", ingest={**INGEST, "passages": 0, "words": 0}) is None
 

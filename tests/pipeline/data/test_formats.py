@@ -1,5 +1,9 @@
 """Charsets of pages; reStructuredText, AsciiDoc, PDF, Word, PowerPoint and EPUB in a folder."""
 
+import contextlib
+import re
+import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,8 +13,18 @@ from own_texts import fields
 from pydantic import TypeAdapter
 from writing import put
 
+from artifacts import versions
 from pipeline.data import ingest
-from pipeline.data.readers.formats import asciidoc, charset, converted, restructured
+from pipeline.data.readers.formats import (
+    LIBRARIES,
+    Unreadable,
+    asciidoc,
+    charset,
+    converted,
+    html,
+    markdown,
+    restructured,
+)
 from pipeline.data.readers.sections import document
 from pipeline.errors import InputError
 
@@ -44,6 +58,9 @@ def test_a_page_is_read_in_its_charset(encoding, declared):
         ("euc_jp", "EUC-JP", "保守と更新"),
         ("gb18030", "gb2312", "维护和更新"),
         ("koi8_r", "koi8-r", "Поиск"),
+        ("cp932", "x-sjis", "保守と更新"),
+        ("cp874", "windows-874", "ค้นหา"),
+        ("mac_cyrillic", "x-mac-cyrillic", "Поиск"),
     ],
 )
 def test_charsets_of_languages(encoding, name, text):
@@ -51,7 +68,25 @@ def test_charsets_of_languages(encoding, name, text):
     assert charset.decode(page.encode(encoding)) == page
 
 
-@pytest.mark.parametrize("declared", ["", "<meta charset=utf-8>", "<meta charset=hex>", "<meta charset=ascii-x>"])
+@pytest.mark.parametrize("name", ["undefined", "punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape"])
+def test_a_codec_of_python_that_is_no_charset_of_pages_is_not_used(name):
+    page = f"<meta charset={name}><p>a-b +AGE- \\x41 "
+    assert charset.decode(page.encode()) == page
+    with pytest.raises(UnicodeDecodeError, match="utf-8"):
+        charset.decode(f"{page} café".encode("latin-1"))
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "",
+        "<meta charset=utf-8>",
+        "<meta charset=undefined>",
+        "<meta charset=idna>",
+        "<meta charset=hex>",
+        "<meta charset=ascii-x>",
+    ],
+)
 def test_a_page_in_no_known_charset_is_counted(tmp_path, ingested, declared):
     put(tmp_path, "set/good.html", "<p>text")
     (tmp_path / "set" / "bad.html").write_bytes(declared.encode() + b"<p>caf\xe9")
@@ -110,9 +145,70 @@ def test_restructured_text():
     assert big == ("Big cats", "name | sound\nlion | roar")
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param("\n\n".join(f"{'  ' * i}- text" for i in range(400)), id="nested.rst"),
+        pytest.param("<div>" * 3000 + "text" + "</div>" * 3000 + "<p>more", id="nested.html"),
+        pytest.param("text\n\n" + "<div>" * 3000 + "text", id="nested.md"),
+    ],
+)
+def test_a_deeply_nested_text_is_counted_as_damaged(request, tmp_path, ingested, page):
+    put(tmp_path, "set/good.txt", "text")
+    put(tmp_path, f"set/{request.node.callspec.id}", page)
+    result = ingested(**fields(tmp_path / "set"))
+    assert (result.counts["damaged_files"], len(result.passages)) == (1, 1)
+
+
+SPACES = " " * 5000
+REPEATED = {
+    asciidoc: ("*a ", "http:", "[", "<<a, ", f"= a{SPACES}", f"|===\n{SPACES}"),
+    restructured: (":", "http:", "\n"),
+    markdown: ("[", "**a*", "---\n"),
+    html: ("<table><tr><td>", "<main>a", "<h1>¶a" + "¶" * 5000),
+}
+
+
+@pytest.mark.parametrize(
+    ("parser", "piece"), [pytest.param(p, piece, id=piece[:9]) for p, pieces in REPEATED.items() for piece in pieces]
+)
+def test_time_is_not_quadratic(parser, piece):
+    start = time.process_time()
+    with contextlib.suppress(Unreadable):
+        parser.blocks(piece * (30_000 // len(piece)) + "x")
+    assert time.process_time() - start < 3
+
+
+def test_anchors_and_empty_cells_of_asciidoc_are_no_text():
+    text = "[[a]]one\n- [[[ref]]] two\n|===\n| three |  |four 2+^.>a|five\n|==="
+    assert "".join(piece for _, piece in asciidoc.blocks(text)[1]).split("\n")[:4] == [
+        *("one", "-  two", "", "three | four | five"),
+    ]
+
+
+def test_long_markup_of_asciidoc_stays_as_text():
+    long = "word " * 300
+    assert asciidoc.blocks(f"*{long}x* and *bold*")[1] == [(0, f"*{long}x* and bold\n")]
+
+
+@pytest.mark.parametrize("heading", ["== A == b ==", "== A == b   ==", "== A == b"])
+def test_a_heading_of_asciidoc_may_end_with_its_mark(heading):
+    assert asciidoc.blocks(heading)[1] == [(2, "A == b")]
+
+
 def test_restructured_text_opens_no_files(tmp_path):
     secret = put(tmp_path, "secret.txt", "secret")
-    for directive in (f".. include:: {secret}", f".. raw:: html\n   :file: {secret}", f".. literalinclude:: {secret}"):
+    for directive in (
+        f".. include:: {secret}",
+        f".. raw:: html\n   :file: {secret}",
+        ".. raw:: html\n\n   <p>secret",
+        f".. csv-table:: x\n   :file: {secret}",
+        f".. csv-table:: x\n   :url: file://{secret}",
+        f".. code:: text\n   :file: {secret}",
+        f".. literalinclude:: {secret}",
+        f".. figure:: {secret}",
+        f".. role:: raw-html(raw)\n   :format: html\n\n:raw-html:`<p>` and :file:`{secret}`",
+    ):
         blocks = restructured.blocks(f"text\n\n{directive}\n\n.. |x| replace:: y\n\nbroken `link_ |x|\n\n=\nend")[1]
         assert "secret" not in "".join(text for _, text in blocks if "secret.txt" not in text)
         assert "text" in blocks[0][1]
@@ -207,7 +303,8 @@ def test_documents_that_cannot_be_converted_are_counted_once(tmp_path, ingested,
     }
     assert [line.split(";")[0] for line in result.notices] == [
         "files left out, empty: 1 (first: empty.pdf)",
-        "files left out, damaged, encrypted or not of their ending's type: 4 (first: junk.docx, junk.epub, junk.pdf)",
+        "files left out, damaged, encrypted, nested too deeply or not of their ending's type: 4 (first: junk.docx, "
+        "junk.epub, junk.pdf)",
         "files left out, without text: scans, or pages of links such as tables of contents: 1 (first: scan.pdf)",
     ]
     with pytest.raises(InputError, match=r"scan\.pdf: without text: scans"):
@@ -231,16 +328,31 @@ def test_without_the_extra_a_line_names_it(tmp_path, ingested, monkeypatch):
         ingested(**fields(tmp_path / "set"))
 
 
-def test_versions_of_the_converters_count_where_they_convert(tmp_path, monkeypatch):
+def test_versions_of_the_libraries_count_where_they_parse(tmp_path, monkeypatch):
     def libraries(path: Path, **changed) -> tuple[str, ...]:
         return ingest.libraries(TypeAdapter(ingest.IngestConfig).validate_python(fields(path, **changed)))
 
     put(tmp_path, "set/a.txt", "text")
+    put(tmp_path, "set/a.jsonl", "{}")
     assert libraries(tmp_path / "set") == ("sentencex",)
     put(tmp_path, "set/b.pdf", "text")
     monkeypatch.setattr(converted, "find_spec", lambda name: None)
     assert libraries(tmp_path / "set") == ("sentencex",)
     monkeypatch.setattr(converted, "find_spec", lambda name: name)
-    assert libraries(tmp_path / "set") == ("sentencex", *converted.LIBRARIES)
+    pdf = ("sentencex", "markitdown", "pdfminer.six", "pdfplumber")
+    assert libraries(tmp_path / "set") == pdf
     assert libraries(tmp_path / "set", endings=["txt"]) == ("sentencex",)
-    assert libraries(tmp_path / "set" / "b.pdf") == ("sentencex", *converted.LIBRARIES)
+    assert libraries(tmp_path / "set" / "b.pdf") == pdf
+    put(tmp_path, "set/a.rst.gz", "text")
+    assert libraries(tmp_path / "set") == ("sentencex", "docutils", "lxml", *pdf[1:])
+    put(tmp_path, "set/c.epub", "text")
+    assert {"beautifulsoup4", "defusedxml", "markdown-it-py", "markdownify"} < {*libraries(tmp_path / "set")}
+
+
+@CONVERTER
+def test_libraries_that_parse_are_installed_and_required():
+    names = {name for names in LIBRARIES.values() for name in names}
+    assert versions.library_versions(names).keys() == names
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    required = [*project["dependencies"], *project["optional-dependencies"]["documents"]]
+    assert names <= {re.split(r"[\[=><]", line)[0] for line in required}

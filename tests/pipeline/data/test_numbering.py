@@ -23,7 +23,9 @@ from pipeline.data.readers.numbering import without_numbers
             ["14.5.4.3. .te ファイル", "4.2.10. 1 人目", "1.2. (Optional) Set-up"],
             [".te ファイル", "1 人目", "(Optional) Set-up"],
         ),
+        (["KAPITEL 2. Daten", "part IV: More"], ["Daten", "More"]),
         # Numbers that are words.
+        (["Section civil: rights", "Part x. More", "1. a"], ["Section civil: rights", "Part x. More", "1. a"]),
         (["2. Weltkrieg"], ["2. Weltkrieg"]),
         (["1. Weltkrieg", "2. Weltkrieg"], ["1. Weltkrieg", "2. Weltkrieg"]),
         (["3 ways to cook", "4 ways to eat"], ["3 ways to cook", "4 ways to eat"]),

@@ -4,7 +4,9 @@ import re
 
 from pipeline.data.readers.sections import Block
 
-HEADING = re.compile(r"(={1,6}|#{1,6}) +(\S.*?)(?: +\1)?$")
+SPAN = 1000
+"""Longest markup within a line, in characters; longer ones stay as text. Without a limit, time is quadratic."""
+HEADING = re.compile(r"(={1,6}|#{1,6}) +(\S.*)")
 UNDERLINES = "=-~^+"
 """Below a title of two lines, by level; about as long as it."""
 ATTRIBUTE = re.compile(r":!?[\w-]+!?:(?: |$)")
@@ -14,14 +16,18 @@ COMMENT = re.compile(r"/{4,}$")
 TABLE = re.compile(r"[|,:!]={3,}$")
 BLOCK_ATTRIBUTES = re.compile(r"\[[^\]]*\]$")
 BLOCK_MACRO = re.compile(r"(?:include|image|toc|video|audio|ifdef|ifndef|ifeval|endif)::")
-MACRO = re.compile(r"\b(?:link|xref|mailto|kbd|btn|menu|image|footnote|https?):[^\s\[\]]*\[([^\]]*)\]")
-REFERENCE = re.compile(r"<<[^<>,]*?(?:,\s*([^<>]*))?>>")
-ANCHOR = re.compile(r"\[\[[^\]]*\]\]")
-CELL = re.compile(r"(?:^|\s+)(?:[\d.+*]*[<^>.]*[adehlmsv]?)\|\s*")
+MACRO = re.compile(
+    r"\b(?:link|xref|mailto|kbd|btn|menu|image|footnote|https?):"
+    rf"[^\s\[\]]{{0,{SPAN}}}\[([^\]]{{0,{SPAN}}})\]"
+)
+REFERENCE = re.compile(r"<<[^<>,]*(?:,([^<>]*))?>>")
+ANCHOR = re.compile(r"\[{2,3}[^\[\]]*\]{2,3}")
+EMPHASIS = re.compile(rf"(?<!\w)([*_`#+]{{1,2}})(\S(?:.{{0,{SPAN}}}?\S)?)\1(?!\w)")
+CELL = re.compile(r"(?<!\S)[\d.+*]{0,20}[<^>.]{0,4}[adehlmsv]?\|")
 
 
 def blocks(text: str) -> tuple[str, list[Block]]:
-    """Returns ("", the headings and the text). Code and literal blocks are unchanged; attributes and comments go."""
+    """Returns ("", the headings and the text). Code is unchanged; attributes and comments are left out."""
     found: list[Block] = []
     fence = ""  # the delimiter that ends the code or the comment
     in_table = False
@@ -43,12 +49,12 @@ def blocks(text: str) -> tuple[str, list[Block]]:
         elif TABLE.match(stripped):
             in_table = not in_table
             found.append((0, "\n"))
-        elif match := DELIMITER.match(stripped):
+        elif DELIMITER.match(stripped):
             if stripped.startswith(VERBATIM) and stripped != "--":
                 fence = "```" if stripped.startswith("`") else stripped
             found.append((0, "\n"))
         elif (match := HEADING.match(stripped)) and not in_table:
-            found.append((len(match[1]), _inline(match[2])))
+            found.append((len(match[1]), _inline(_heading(*match.groups()))))
         elif not _is_markup(stripped):
             found.append((0, f"{_row(stripped) if in_table else _inline(stripped)}\n"))
     return "", found
@@ -62,6 +68,11 @@ def _underlined(line: str, below: str) -> int:
     return UNDERLINES.index(below[0]) + 1 if abs(length - len(line)) <= 2 else 0
 
 
+def _heading(mark: str, text: str) -> str:
+    """Returns the text without the mark, which may follow it once more: `== Title ==`."""
+    return text[: -len(mark)].rstrip(" ") if text.endswith(f" {mark}") else text
+
+
 def _is_markup(line: str) -> bool:
     return bool(
         ATTRIBUTE.match(line)
@@ -73,9 +84,9 @@ def _is_markup(line: str) -> bool:
 
 
 def _inline(line: str) -> str:
-    shown = REFERENCE.sub(lambda match: match[1] or "", ANCHOR.sub("", line))
+    shown = REFERENCE.sub(lambda match: (match[1] or "").lstrip(), ANCHOR.sub("", line))
     shown = MACRO.sub(lambda match: match[1], shown)
-    return re.sub(r"(?<!\w)([*_`#+]{1,2})(\S(?:.*?\S)?)\1(?!\w)", r"\2", shown)
+    return EMPHASIS.sub(r"\2", shown)
 
 
 def _row(line: str) -> str:

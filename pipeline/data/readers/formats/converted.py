@@ -11,17 +11,10 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+from pipeline.data.readers.formats import CONVERTED, Unreadable
 from pipeline.data.readers.sections import Block
 
-CONVERTERS = {"pdf": "PdfConverter", "docx": "DocxConverter", "pptx": "PptxConverter", "epub": "EpubConverter"}
-"""{ending: class of markitdown.converters}."""
-LIBRARIES = ("markitdown", "mammoth", "pdfminer.six", "pdfplumber", "python-pptx")
-"""Distributions whose versions may change a text."""
 HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
-
-
-class Unreadable(ValueError):
-    """A file that is damaged, encrypted or not of its ending's type."""
 
 
 def installed() -> bool:
@@ -57,4 +50,4 @@ def _converter(ending: str) -> Any:
     from markitdown import converters
 
     logging.getLogger("pdfminer").setLevel(logging.ERROR)  # it warns of each odd font
-    return getattr(converters, CONVERTERS[ending])()
+    return getattr(converters, CONVERTED[ending])()

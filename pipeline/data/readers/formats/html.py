@@ -1,10 +1,12 @@
 """HTML as headings and the visible text of a page, without its navigation."""
 
 import re
+from itertools import islice
 from typing import Any
 
 from lxml import etree
 
+from pipeline.data.readers.formats import Unreadable
 from pipeline.data.readers.formats.navigation import remove_navigation
 from pipeline.data.readers.sections import Block
 
@@ -27,23 +29,24 @@ HEADING = re.compile(r"h[1-6]$")
 NOT_SHOWN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 SPACE = re.compile(r"\s+")
 AROUND_BREAK = re.compile(r"[^\S\n]*\n[^\S\n]*")
-PERMALINK = re.compile(r"^[\s¶§🔗]+|[\s¶§🔗]+$")
+PERMALINK = " ¶§🔗"
+"""Characters around a heading that link to it."""
 
 
 def blocks(page: str) -> tuple[str, list[Block]]:
     """Returns (the text of <title> or "", the headings and the visible text) of a page, without navigation.
 
     libxml2 repairs broken HTML. If there is a <main> with text, the rest of the page is left out. A page that only
-    leads to others, as a table of contents, has no text.
+    leads to others, as a table of contents, has no text. Raises Unreadable if elements are nested too deeply.
     """
     root = _parsed(page)
     if root is None:
         return "", []
     title = " ".join((root.findtext("head/title") or "").split())
     remove_navigation(root, _hidden)
-    mains = [e for e in root.iter() if e.tag == "main" or e.get("role") == "main"]
-    filled = [main for main in mains if "".join(main.itertext()).strip()]
-    return title, _blocks(filled[0] if filled else root)
+    mains = (e for e in root.iter() if e.tag == "main" or e.get("role") == "main")
+    filled = (main for main in mains if any(text.strip() for text in main.itertext()))
+    return title, _blocks(next(filled, root))
 
 
 def part(source: str) -> list[Block]:
@@ -53,12 +56,15 @@ def part(source: str) -> list[Block]:
 
 
 def _parsed(page: str) -> Any:
-    # Without `huge_tree`, elements nested deeper than 256 would be dropped silently.
+    # Elements nested deeper than 2,048 would be dropped silently; without `huge_tree`, deeper than 256.
     parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
     try:
-        return etree.fromstring(page.encode(), parser)
+        root = etree.fromstring(page.encode(), parser)
     except etree.XMLSyntaxError:
         return None
+    if any(entry.type == etree.ErrorTypes.ERR_RESOURCE_LIMIT for entry in parser.error_log):
+        raise Unreadable("elements are nested too deeply")  # the rest of the page is missing in the tree
+    return root
 
 
 def _blocks(root: Any) -> list[Block]:
@@ -93,9 +99,8 @@ def _blocks(root: Any) -> list[Block]:
                 add(element.tail)
             continue
         if tag in CELLS:
-            in_cell = (
-                start and sum(e.tag in BREAKS or bool(HEADING.match(e.tag)) for e in element.iterdescendants()) < 2
-            )
+            breaks = (e for e in element.iterdescendants() if e.tag in BREAKS)
+            in_cell = start and len(list(islice(breaks, 2))) < 2
         if (heading or in_cell) and not HEADING.match(tag) and tag not in CELLS:
             add(" " if tag in PARAGRAPHS or tag in LINES or tag == "br" else None)
         elif HEADING.match(tag):
@@ -103,7 +108,7 @@ def _blocks(root: Any) -> list[Block]:
                 end("\n\n")
                 heading = int(tag[1])
             elif heading:
-                if text := PERMALINK.sub("", SPACE.sub(" ", "".join(pieces))):
+                if text := SPACE.sub(" ", "".join(pieces)).strip(PERMALINK):
                     found.append((heading, text))
                 pieces.clear()
                 heading = 0

@@ -8,11 +8,11 @@ from docutils.core import publish_string
 from docutils.parsers.rst import Directive, directives, roles
 from docutils.parsers.rst.languages import en
 
-from pipeline.data.readers.formats import html
+from pipeline.data.readers.formats import Unreadable, html
 from pipeline.data.readers.sections import Block
 
-DIRECTIVE = re.compile(r"^\s*\.\. ([\w:.+-]+)::", re.MULTILINE)
-ROLE = re.compile(r":([\w:.+-]+):`")
+DIRECTIVE = re.compile(r"^[^\S\n]*\.\. ([\w:.+-]+)::", re.MULTILINE)
+ROLE = re.compile(r":([\w:.+-]{1,100}):`")
 TARGET = re.compile(r"\s*(?<!^)<[^<>]*>$")
 CODE = {"code", "code-block", "sourcecode"}
 OTHER_IN_SPHINX = {"class"}
@@ -79,9 +79,15 @@ def _text_role(
 
 
 def blocks(text: str) -> tuple[str, list[Block]]:
-    """Returns (the document's title or "", the headings and the text). Faulty markup is text."""
+    """Returns (the document's title or "", the headings and the text). Faulty markup is text.
+
+    Raises Unreadable for text that docutils cannot parse, such as lists that are nested too deeply for its recursion.
+    """
     _register(text)
-    page = publish_string(text, writer="html5", settings_overrides={**SETTINGS, "output_encoding": "unicode"})
+    try:
+        page = publish_string(text, writer="html5", settings_overrides={**SETTINGS, "output_encoding": "unicode"})
+    except Exception as error:  # directives have faults of their own
+        raise Unreadable(f"{type(error).__name__}: {error}") from error
     return "", html.blocks(str(page))[1]
 
 
