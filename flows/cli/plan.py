@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
+from flows.cli.model_options import FromModel, OnCollection, recipe_settings
 from flows.cli.options import (
-    FromModel,
     Json,
-    OnCollection,
     RecipeName,
     Settings,
     StoreFolder,
     Until,
-    chosen_settings,
     columns,
     out,
     print_json,
@@ -54,7 +52,7 @@ def plan(
     from flows.recipes.recipe import resolve
 
     artifact_store = Store(store_folder(store))
-    resolved = resolve(recipe, chosen_settings(store, recipe, set, model, collection))
+    resolved = resolve(recipe, recipe_settings(store, recipe, set, model, collection))
     dag = nodes(resolved)
     selected = select(dag, until, None)
     steps = make_plan(artifact_store, selected, resolved.name)

@@ -13,7 +13,8 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from pipeline.runtime.bfloat16 import processor, read_ratios, write_ratios
+from pipeline.runtime.bfloat16 import processor
+from pipeline.runtime.measured_cache import read_figures, write_figures
 from pipeline.runtime.processes import cache_folder, die_with_parent, end_child, environment, python, start_child
 
 LOG = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ def speed(layer: Layer, device: str, precision: str, processes: int) -> Speed | 
     shape = "/".join(map(str, layer))
     key = f"{processor()}, torch {version('torch')}, {processes} x {device} {precision}, layer {shape}"
     names = [f"{key}: {name}" for name in Speed._fields]
-    known = read_ratios(path)
+    known = read_figures(path)
     if all(name in known for name in names):
         return Speed(*(known[name] for name in names))
     try:
@@ -67,7 +68,7 @@ def speed(layer: Layer, device: str, precision: str, processes: int) -> Speed | 
         return None
     if device != "cpu":  # the name of a GPU is known only to its process, so nothing is kept
         return measured._replace(forward=measured.forward * processes, training=measured.training * processes)
-    write_ratios(path, {**read_ratios(path), **dict(zip(names, measured, strict=True))})
+    write_figures(path, dict(zip(names, measured, strict=True)))
     return measured
 
 
@@ -166,7 +167,7 @@ def _fastest(run: Callable[[], None], device: str) -> float:
 
 
 def main(device: str, precision: Any, *layer: str) -> None:
-    """Measures in this process, on the word of its parent, and prints the figures."""
+    """Measures in this process when its parent has written a line, and prints the figures as JSON."""
     from pipeline.runtime.precision import use_precision
 
     die_with_parent()

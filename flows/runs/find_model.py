@@ -206,12 +206,12 @@ def check_agreement(recipe: Recipe, model: Model) -> None:
     """
     question = model.question
     vector = {"pooling": question.pooling, "normalise": question.normalise}  # None: the folder does not say it
-    fields: dict[str, object] = {name: own for name, own in vector.items() if own is not None}
+    fields: dict[str, object] = {name: value for name, value in vector.items() if value is not None}
     fields |= {"projection": question.projection, "tied": model.encoder["tied"]}
-    for field, own in fields.items():
+    for field, expected in fields.items():
         value = getattr(recipe.encoder, field)
-        if value != own:
-            text = f"{_yaml_text(value)}, but the model in {model.folder} has {_yaml_text(own)}"
+        if value != expected:
+            text = f"{_yaml_text(value)}, but the model in {model.folder} has {_yaml_text(expected)}"
             raise InputError(f"encoder.{field}: {text}")
     lengths = {
         "encoder.question_tokens": (recipe.encoder.question_tokens, model.question),

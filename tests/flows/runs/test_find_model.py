@@ -16,7 +16,7 @@ from artifacts.runs import record_run
 from artifacts.store import Store
 from flows.dag import nodes
 from flows.recipes.recipe import resolve
-from flows.runs.chosen_model import find_model
+from flows.runs.find_model import find_model
 from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.errors import InputError
 from pipeline.runtime import hub

@@ -11,7 +11,7 @@ from ready import WORDS, beir, plain
 from artifacts.store import Store
 from flows.dag import nodes
 from flows.recipes.recipe import resolve
-from flows.runs.chosen_collection import find_collection
+from flows.runs.find_collection import find_collection
 from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.errors import InputError
 from pipeline.runtime.work import Work, silent
