@@ -7,7 +7,6 @@ Nothing is estimated for stages without a model: they take seconds where a model
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from flows.graph.plan import Step
 from flows.graph.text_size import TextSize, text_size
@@ -23,8 +22,6 @@ from pipeline.runtime.processes import workers
 from pipeline.runtime.work import Machine
 from pipeline.training.speed import Layer, Speed, speed
 from tasks.node import Node
-
-NOWHERE = Path("no checkpoints of an earlier part of the training")
 
 
 def with_estimates(steps: Iterable[Step], dag: Iterable[Node], machine: Machine) -> list[Step]:
@@ -65,9 +62,9 @@ def _seconds(node: Node, texts: TextSize | None, machine: Machine) -> float | No
 
 def _speed(layer: Layer, machine: Machine, trains: bool) -> Speed | None:
     device = device_of(machine)
-    ranks, _ = layout(machine, device, NOWHERE)
+    ranks, _ = layout(machine, device, None)
     processes = workers(machine) if device == "cpu" and not trains else ranks
-    return speed(layer, device, precision_of(machine, NOWHERE), processes)
+    return speed(layer, device, precision_of(machine, None), processes)
 
 
 def shape_of(node: Node) -> Shape | None:

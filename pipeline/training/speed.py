@@ -1,7 +1,7 @@
 """How fast this machine runs and trains transformer layers of a given shape, from a few short passes.
 
 For the estimates of a plan. On a CPU all processes of a stage are measured side by side, because they share memory and
-frequency; the result of a processor and a shape is kept in the user's cache.
+frequency; the result of a processor and a shape is kept in the user's cache. No stage computes with it.
 """
 
 import json
@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -49,9 +50,11 @@ class Speed(NamedTuple):
     """Tokens per second in training, forward and backward."""
 
 
+@cache
 def speed(layer: Layer, device: str, precision: str, processes: int) -> Speed | None:
-    """Returns the speed of `processes` processes. None if it cannot be measured. Takes some seconds the first time.
+    """Returns the speed of `processes` processes. None if it cannot be measured.
 
+    Takes some seconds the first time on a CPU, and the first time in each process on a GPU.
     `device`: cpu, cuda or mps; `precision`: float32 or bfloat16.
     """
     path = cache_folder() / "speed.json"
