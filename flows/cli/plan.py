@@ -40,8 +40,9 @@ def plan(
 ) -> None:
     """Show what a run would do and why, with an estimate of time and disk space.
 
-    It comes from earlier builds. Stages with a model that were never built are estimated to one digit (~20 min), from
-    the size of the texts and the speed of this machine, which is measured once in a few seconds.
+    It comes from earlier builds. Stages that train a model, encode passages or score pairs (reranking, labels) and were
+    never built are estimated to one digit (~20 min), from the size of the texts and the speed of this machine, which is
+    measured in a few seconds. Other stages that were never built have no estimate: their time is `?`.
     """
     from artifacts.store import Store
     from flows.dag import nodes
