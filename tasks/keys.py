@@ -27,6 +27,7 @@ UNCOUNTED = (
     "pipeline.runtime.host",
     "pipeline.runtime.hub",
     "pipeline.runtime.launch",
+    "pipeline.runtime.measured_cache",
     "pipeline.runtime.multi_node",
     "pipeline.runtime.network",
     "pipeline.runtime.planned",

@@ -43,7 +43,7 @@ def compare(
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Compare two runs: the systems that both have, the best ones on dev, and the questions that changed most."""
+    """Compare two runs: systems that both have, those that answer questions, and the questions that changed most."""
     from flows.runs.compare import compare_runs
     from flows.runs.evaluated import find_evaluated
     from pipeline.formatting import counted

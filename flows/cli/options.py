@@ -31,23 +31,6 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="STAGE.FIELD=VALUE", help="Change a field of the recipe. Repeatable."),
 ]
-FromModel = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help="Fine-tune this model instead of one from scratch: a folder of sentence-transformers or Hugging Face, a "
-        "name on the hub (OWNER/NAME), or a node of a run (NODE or RUN:NODE).",
-    ),
-]
-OnCollection = Annotated[
-    str | None,
-    typer.Option(
-        "--collection",
-        metavar="COLLECTION",
-        help="Collection with training questions: a folder in BEIR's layout, an id of ir_datasets, or a recipe.",
-    ),
-]
 Until = Annotated[
     str | None, typer.Option(metavar="STAGE", help="Last stage to run; the stages that it needs run too.")
 ]
@@ -140,22 +123,6 @@ def measures_table(systems: "dict[str, Estimates]") -> Table:
     for measure in next(iter(systems.values())):
         table.add_row(measure, *(estimate_text(figures[measure]) for figures in systems.values()))
     return table
-
-
-def chosen_settings(
-    store: Path | None, recipe: str, settings: list[str] | None, model: str | None, collection: str | None
-) -> list[str]:
-    """`--set` after what `--model` and `--collection` mean; prints what is known of the model."""
-    if model is None and collection is None:
-        return settings or []
-    from artifacts.store import Store
-    from flows.graph.selection import store_folder
-    from flows.runs.fine_tuned import chosen
-
-    result = chosen(Store(store_folder(store)), recipe, model, collection, settings or [])
-    for line in result.notes:
-        terminal.print(line, markup=False, highlight=False, soft_wrap=True)
-    return result.settings
 
 
 def existing_store(folder: Path | None) -> "Store":

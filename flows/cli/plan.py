@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
+from flows.cli.model_options import FromModel, OnCollection, recipe_settings
 from flows.cli.options import (
-    FromModel,
     Json,
-    OnCollection,
     RecipeName,
     Settings,
     StoreFolder,
     Until,
-    chosen_settings,
     columns,
     out,
     print_json,
@@ -42,8 +40,9 @@ def plan(
 ) -> None:
     """Show what a run would do and why, with an estimate of time and disk space.
 
-    It comes from earlier builds. Stages with a model that were never built are estimated to one digit (~20 min), from
-    the size of the texts and the speed of this machine, which is measured once in a few seconds.
+    It comes from earlier builds. Stages that train a model, encode passages or score pairs (reranking, labels) and were
+    never built are estimated to one digit (~20 min), from the size of the texts and the speed of this machine, which is
+    measured in a few seconds. Other stages that were never built have no estimate: their time is `?`.
     """
     from artifacts.store import Store
     from flows.dag import nodes
@@ -54,7 +53,7 @@ def plan(
     from flows.recipes.recipe import resolve
 
     artifact_store = Store(store_folder(store))
-    resolved = resolve(recipe, chosen_settings(store, recipe, set, model, collection))
+    resolved = resolve(recipe, recipe_settings(store, recipe, set, model, collection))
     dag = nodes(resolved)
     selected = select(dag, until, None)
     steps = make_plan(artifact_store, selected, resolved.name)

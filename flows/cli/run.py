@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.cli.model_options import FromModel, OnCollection, recipe_settings
 from flows.cli.options import (
     Device,
-    FromModel,
     Json,
-    OnCollection,
     RecipeName,
     Settings,
     StoreFolder,
     Until,
-    chosen_settings,
     existing_store,
     print_json,
     terminal,
@@ -52,7 +50,7 @@ def run(
     from flows.graph.prepare import prepare
 
     # Everything that can fail early fails here, before the slow import of Prefect.
-    settings = chosen_settings(store, recipe, set, model, collection)
+    settings = recipe_settings(store, recipe, set, model, collection)
     prepared = prepare(recipe, settings, until, only, refresh or [], keep or [], store, device)
     refs = run_flow(prepared)
     if as_json:

@@ -33,10 +33,10 @@ class RunRow:
     split: str | None = None
     """The split with the measures: test if there is one."""
     questions: int | None = None
-    best: str | None = None
-    """The label of the best system on dev; without dev questions the system that answers questions."""
+    answering: str | None = None
+    """The label of the system that answers questions (`short_tables.default_system`)."""
     on_dev: bool | None = None
-    """Whether there are dev questions, which chose the best system."""
+    """Whether there are dev questions, which can prove another system better."""
     shallow: Sequence[str] = ()
     """Notes on measures of the table that need longer ranked lists."""
     notes: Sequence[str] = ()
@@ -51,7 +51,7 @@ def runs(
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
-    """List the runs in the store, newest first, with the measures of the best system on dev questions."""
+    """List the runs in the store, newest first, with the measures of the system that answers questions."""
     from artifacts.runs import runs_and_unreadable
     from flows.recipes import yaml_layers
 
@@ -111,7 +111,7 @@ def run_row(run: "RunRecord") -> RunRow:
         id=evaluated.id,
         split=split,
         questions=(part if part["systems"] else part["answers"])["questions"],
-        best=evaluated.label(evaluated.answering),
+        answering=evaluated.label(evaluated.answering),
         on_dev=evaluated.on_dev,
         shallow=evaluated.shallow(split, measures, [evaluated.answering]),
         notes=all_notes(evaluated.metrics),
@@ -150,12 +150,12 @@ def runs_table(rows: list[RunRow]) -> Table:
         first = [row.created[:10], row.id or "", escape(row.recipe)]
         if row.reached == "ablation":
             table.add_row(*first, "", "a table of all its cells")
-        elif row.systems is None or row.best is None:
+        elif row.systems is None or row.answering is None:
             table.add_row(*first, "", "cannot be read" if row.problem else f"not measured; reached {row.reached}")
-        elif row.best in row.systems:
-            figures = row.systems[row.best]
+        elif row.answering in row.systems:
+            figures = row.systems[row.answering]
             means = (share_text(figures[measure]["mean"]) if measure in figures else "" for measure in measures)
-            table.add_row(*first, row.split, escape(row.best), *means)
+            table.add_row(*first, row.split, escape(row.answering), *means)
         else:
-            table.add_row(*first, row.split, f"{escape(row.best)}, not measured on {row.split}")
+            table.add_row(*first, row.split, f"{escape(row.answering)}, not measured on {row.split}")
     return table

@@ -1,13 +1,13 @@
-"""How long stages with a model will take that were never built in a store, to one digit.
+"""How long stages will take that train a model, encode passages or score pairs and were never built in a store.
 
-A stage's work is counted in tokens times layers; pipeline/training/speed.py measures how many this machine computes in
-a second. The texts are counted where `ingest` and `tokens` are in the store, else guessed from the sizes of the files.
-Nothing is estimated for stages without a model: they take seconds where a model takes minutes.
+The estimates have one digit. A stage's work is counted in tokens times layers; pipeline/training/speed.py measures how
+many this machine computes in a second. The texts are counted where `ingest` and `tokens` are in the store, else guessed
+from the sizes of the files. Other stages have no estimate: those without a model, and `search`, `adapt` and
+`attention`, which read few texts with it.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from flows.graph.plan import Step
 from flows.graph.text_size import TextSize, text_size
@@ -24,11 +24,9 @@ from pipeline.runtime.work import Machine
 from pipeline.training.speed import Layer, Speed, speed
 from tasks.node import Node
 
-NOWHERE = Path("no checkpoints of an earlier part of the training")
-
 
 def with_estimates(steps: Iterable[Step], dag: Iterable[Node], machine: Machine) -> list[Step]:
-    """Returns the steps, in the same order, with an estimate for stages with a model that have none.
+    """Returns the steps, in the same order, with an estimate for stages of WORKLOADS that have none.
 
     None for training on several machines. Takes some seconds if this machine's speed is not known yet.
     """
@@ -65,16 +63,16 @@ def _seconds(node: Node, texts: TextSize | None, machine: Machine) -> float | No
 
 def _speed(layer: Layer, machine: Machine, trains: bool) -> Speed | None:
     device = device_of(machine)
-    ranks, _ = layout(machine, device, NOWHERE)
+    ranks, _ = layout(machine, device, None)
     processes = workers(machine) if device == "cpu" and not trains else ranks
-    return speed(layer, device, precision_of(machine, NOWHERE), processes)
+    return speed(layer, device, precision_of(machine, None), processes)
 
 
 def shape_of(node: Node) -> Shape | None:
     """Returns the shape of a node's model. None if its folder is not on this machine or cannot be read."""
     names = (*MODELS, "cross_encoder", "cross_encoder_1")
     while (folder := getattr(node.config, "checkpoint", None)) is None and node.stage != "initial":
-        before = next((found for name in names if (found := node.inputs.get(name)) is not None), None)
+        before = next((node.inputs[name] for name in names if node.inputs.get(name)), None)
         if before is None:
             return None
         node = before

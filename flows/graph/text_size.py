@@ -1,15 +1,19 @@
 """How much text a node reads: counted by finished stages, else guessed from the sizes of the source's files."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from artifacts.records import Ref
 from flows.graph.plan import Step
+from pipeline.data.collection import SPLITS
 from pipeline.data.readers import beir
 from pipeline.data.readers.folder import list_files
 from pipeline.data.readers.pydocs import PydocsConfig
 from pipeline.data.readers.several import SeveralConfig
 from pipeline.data.readers.text_config import TextConfig
+from pipeline.data.stored import read_table
 from pipeline.data.text import text_files
 from pipeline.errors import InputError
 from tasks.keys import sources_of
@@ -35,8 +39,10 @@ FILLED = 0.65
 """Length of a passage relative to `passage_words`: most documents end before."""
 PASSAGE, TITLE, QUESTION, DOCUMENT = 150.0, 10.0, 15.0, 300.0
 """Tokens, where nothing is known of the texts."""
-OWN_QUESTIONS = 0.2
-"""Training questions for each passage, where the reader makes them out of the texts."""
+OWN_QUESTIONS = 0.25
+"""Questions of all splits for each passage, where the reader makes them out of the texts."""
+OWN_SHARES = 0.1, 0.1
+"""Shares of dev and test among them, unless the reader has fields for these."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,14 @@ class TextSize:
     title: float
     """Tokens of a title, on average."""
     question: float
-    train_questions: int | None
-    """None: unknown."""
+    questions: Mapping[str, int] | None
+    """By split. None: unknown."""
+    unjudged: int | None = None
+    """Training questions without a relevant passage. None: unknown."""
+
+    @property
+    def train_questions(self) -> int | None:
+        return None if self.questions is None else self.questions["train"]
 
     @property
     def passage(self) -> float:
@@ -71,13 +83,13 @@ def text_size(tokens: Node, steps: dict[str, Step]) -> TextSize | None:
     ingest = tokens.inputs["collection"]
     assert ingest is not None
     read, counts = steps[ingest.name].ref, steps[tokens.name].ref
-    size = _of_ingest(read.metrics) if read is not None else _of_sources(ingest)
+    size = _of_ingest(read) if read is not None else _of_sources(ingest)
     if size is None or counts is None:
         return size
-    return _of_tokens(counts.metrics, size.train_questions)
+    return _of_tokens(counts.metrics, size)
 
 
-def _of_tokens(metrics: dict[str, Any], train_questions: int | None) -> TextSize | None:
+def _of_tokens(metrics: dict[str, Any], size: TextSize) -> TextSize | None:
     passages, queries = int(metrics["passages"]), int(metrics["queries"])
     return _sized(
         passages=passages,
@@ -85,36 +97,52 @@ def _of_tokens(metrics: dict[str, Any], train_questions: int | None) -> TextSize
         tokens=int(metrics["passage_tokens"]),
         title=metrics["title_tokens"] / passages if passages else 0.0,
         question=metrics["query_tokens"] / queries if queries else QUESTION,
-        train_questions=train_questions,
+        questions=size.questions,
+        unjudged=size.unjudged,
     )
 
 
-def _of_ingest(metrics: dict[str, Any]) -> TextSize | None:
+def _of_ingest(ref: Ref) -> TextSize | None:
+    metrics = ref.metrics
+    questions = {split: int(metrics.get(f"{split}_queries") or 0) for split in SPLITS}
     return _sized(
         passages=int(metrics["passages"]),
         documents=int(metrics["documents"]),
         tokens=TOKENS_PER_WORD * int(metrics["words"]),
-        train_questions=int(metrics.get("train_queries") or 0),
+        questions=questions,
+        unjudged=_unjudged(ref.path, questions["train"]),
     )
+
+
+def _unjudged(collection: Path, questions: int) -> int | None:
+    """None if the judgements cannot be read: a run reports it."""
+    try:
+        judged = read_table(
+            collection / "qrels.parquet", columns=["query_id"], filters=[("split", "=", "train"), ("relevance", ">", 0)]
+        )
+    except InputError:
+        return None
+    return questions - len(judged["query_id"].unique())
 
 
 def _of_sources(node: Node) -> TextSize | None:
     config: Any = node.config
     try:
         tokens = _text_bytes(node) / BYTES
-        questions = _train_questions(config)
+        questions = _questions(config)
     except (InputError, OSError):  # a run reports it
         return None
     limit = getattr(config, "limit", None)
     tokens = min(tokens, limit * DOCUMENT) if limit else tokens
     words = getattr(config, "passage_words", None)
     passages = max(1.0, tokens / (FILLED * words * TOKENS_PER_WORD if words else PASSAGE))
-    generated = isinstance(config, TextConfig | PydocsConfig)
+    if isinstance(config, TextConfig | PydocsConfig):
+        questions = _generated(config, passages)
     return _sized(
         passages=passages,
         documents=max(1.0, min(passages, tokens / DOCUMENT)),
         tokens=tokens,
-        train_questions=int(OWN_QUESTIONS * passages) if generated else questions,
+        questions=questions,
     )
 
 
@@ -144,12 +172,21 @@ def _content(path: Path) -> float:
     return path.stat().st_size * packed * CONTENT.get(ending, 1.0)
 
 
-def _train_questions(config: Any) -> int | None:
-    """The judged training questions of a folder in BEIR's layout; None of another reader."""
+def _generated(config: TextConfig | PydocsConfig, passages: float) -> dict[str, int]:
+    """The questions that the reader makes, by split."""
+    dev, test = (config.dev_share, config.test_share) if isinstance(config, TextConfig) else OWN_SHARES
+    shares = {"train": 1 - dev - test, "dev": dev, "test": test}
+    return {split: int(OWN_QUESTIONS * passages * share) for split, share in shares.items()}
+
+
+def _questions(config: Any) -> dict[str, int] | None:
+    """The judged questions of a folder in BEIR's layout, by split; None of another reader."""
     if not isinstance(config, beir.BeirConfig):
         return None
-    path = beir.qrels_files(config.folder).get("train")
-    if path is None:
-        return 0
+    files = beir.qrels_files(config.folder)
+    return {split: _judged_questions(files[split]) if split in files else 0 for split in SPLITS}
+
+
+def _judged_questions(path: Path) -> int:
     with text_files.open_binary(path) as lines:
         return len({line.split(b"\t", 1)[0] for line in lines} - {b"query-id"})

@@ -110,11 +110,33 @@ def _pair(config: Any, texts: TextSize) -> float:
 
 def _soft_labels(node: Node, shape: Shape, texts: TextSize) -> Workload | None:
     config: Any = node.config
-    scorer = node.inputs["cross_encoder"]
-    if texts.train_questions is None or scorer is None:
+    if texts.train_questions is None:
         return None
-    pairs = texts.train_questions * ((config.negative_depth or DEPTH) + MINED)
-    return Workload(pairs * _pair(scorer.config, texts) * shape.read(0.0), trains=False)
+    return _scoring(node, shape, texts, texts.train_questions * ((config.negative_depth or DEPTH) + MINED))
+
+
+def _pseudo_labels(node: Node, shape: Shape, texts: TextSize) -> Workload | None:
+    config: Any = node.config
+    return (
+        None
+        if texts.unjudged is None
+        else _scoring(node, shape, texts, texts.unjudged * min(config.depth, texts.passages))
+    )
+
+
+def _rerank(node: Node, shape: Shape, texts: TextSize) -> Workload | None:
+    config: Any = node.config
+    if texts.questions is None:
+        return None
+    questions = sum(texts.questions[split] for split in config.splits)
+    return _scoring(node, shape, texts, questions * min(config.depth, texts.passages))
+
+
+def _scoring(node: Node, shape: Shape, texts: TextSize, pairs: float) -> Workload:
+    """The scores of so many pairs by each cross-encoder of the node; they have one shape and read the same tokens."""
+    scorers = [one for name, one in node.inputs.items() if name.startswith("cross_encoder") and one is not None]
+    tokens = sum(pairs * _pair(scorer.config, texts) for scorer in scorers)
+    return Workload(tokens * shape.read(0.0), trains=False)
 
 
 def _condenser(node: Node, shape: Shape, texts: TextSize) -> Workload | None:
@@ -170,5 +192,7 @@ WORKLOADS: dict[str, Callable[[Node, Shape, TextSize], Workload | None]] = {
     "encode": _encode,
     "cross_encoder": _cross_encoder,
     "soft_labels": _soft_labels,
+    "pseudo_labels": _pseudo_labels,
+    "rerank": _rerank,
 }
-"""By stage."""
+"""By stage. `search`, `adapt` and `attention` have a model too, but read few texts with it."""

@@ -12,7 +12,7 @@ from artifacts.records import Ref
 from artifacts.store import Store
 from flows.graph.run_schema import recipe_of
 from flows.recipes import yaml_layers
-from flows.runs.chosen_model import is_retriever
+from flows.runs.find_model import is_retriever
 from flows.serving.engine import PRETRAINED, Engine, check_whole, evaluated_engines, no_finished_run
 from pipeline.errors import InputError
 from pipeline.export import folder

@@ -7,8 +7,8 @@ from typing import Any
 from artifacts.store import Store
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, validate
-from flows.runs.chosen_collection import find_collection
-from flows.runs.chosen_model import check_agreement, find_model
+from flows.runs.find_collection import find_collection
+from flows.runs.find_model import check_agreement, find_model
 from pipeline.errors import InputError
 
 ADAPT_QUERIES = 1000
@@ -28,17 +28,17 @@ def zero_shot_recipe(
 ) -> tuple[Recipe, dict[str, Any]]:
     """(the complete recipe, its differences from the base recipe, as the content of a file).
 
-    `model` and `collection`: see chosen_model.py and chosen_collection.py. `adapt`: also the model adapted without
+    `model` and `collection`: see find_model.py and find_collection.py. `adapt`: also the model adapted without
     questions. Raises InputError for these, and for settings that contradict the model's folder.
     """
     settings = list(settings)
     bi_encoder, target = find_model(store, model), find_collection(collection)
     default_name = _safe_name(f"{bi_encoder.name} on {target.name}")
     run_name = default_name if name is None else _checked_name(name)
-    own: dict[str, Any] = {
+    changes: dict[str, Any] = {
         "name": run_name,
         "title": run_name,
-        "description": f"{bi_encoder.name} as it is, {_besides(adapt)}, on {target.name}.",
+        "description": f"{bi_encoder.name} as it is, {_adaptation_text(adapt)}, on {target.name}.",
         "example_question": None,
         "hidden": False,
         "model": str(bi_encoder.folder),
@@ -52,15 +52,15 @@ def zero_shot_recipe(
         **target.more,
     }
     if adapt:
-        own["adapt"] = {"queries": ADAPT_QUERIES}
-        own["evaluate"] = {**target.more.get("evaluate", {}), "fusions": [["bm25", "model"]]}
-    layer = yaml_layers.merge(yaml_layers.read("base"), yaml_layers.Layer(own))
+        changes["adapt"] = {"queries": ADAPT_QUERIES}
+        changes["evaluate"] = {**target.more.get("evaluate", {}), "fusions": [["bm25", "model"]]}
+    layer = yaml_layers.merge(yaml_layers.read("base"), yaml_layers.Layer(changes))
     recipe = validate(yaml_layers.override(layer, settings), Recipe)
     check_agreement(recipe, bi_encoder)
-    return recipe, {"extends": "base", **yaml_layers.override(yaml_layers.Layer(own), settings).data}
+    return recipe, {"extends": "base", **yaml_layers.override(yaml_layers.Layer(changes), settings).data}
 
 
-def _besides(adapt: bool) -> str:
+def _adaptation_text(adapt: bool) -> str:
     return "and adapted without questions" if adapt else "without training"
 
 

@@ -155,7 +155,7 @@ def read_runs(
 
 def winner(splits: Mapping[str, Any], dense: str | None) -> str | None:
     """Returns what answers questions after a look at dev: `fusion`, or one of its runs (`dense`, `bm25`) that at least
-    FEWEST questions prove better. `dense` if dev has no fusion, `bm25` if there is no dense run. None without dev.
+    FEWEST questions prove better. `dense` if no split has a fusion, `bm25` if there is no dense run. None without dev.
 
     Compares MRR@10 on dev, or hits@20 if dev has only answers.
     """
@@ -166,8 +166,9 @@ def winner(splits: Mapping[str, Any], dense: str | None) -> str | None:
     dev, measure = splits["dev"], "RR@10"
     if not dev["systems"]:
         dev, measure = dev.get("answers", dev), "hits@20"
-    if FUSION not in dev["systems"]:
-        return "dense"
+    if FUSION not in dev["systems"]:  # without questions of both runs, dev proves nothing
+        parts = [part for split in splits.values() for part in (split, split.get("answers", split))]
+        return "fusion" if any(FUSION in part["systems"] for part in parts) else "dense"
     losses = {}
     for way, run in (("dense", dense), ("bm25", "bm25")):
         difference = dev["differences"][f"{FUSION} - {run}"][measure]

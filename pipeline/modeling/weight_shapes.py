@@ -1,5 +1,6 @@
 """Compares config.json with the weights of a model folder, by the headers of the files: no weight is loaded."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,6 +60,17 @@ def check_weights(folder: Path, config: Mapping[str, Any]) -> None:
 def _check(path: Path, kind: str, field: str, value: int, actual: int, unit: str) -> None:
     if value != actual:
         raise InputError(f"{path}: {own_name(kind, field)} is {value}, but the weights have {actual} {unit}")
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether the folder has weights in safetensors: one file, or every file that an index names."""
+    if (folder / "model.safetensors").is_file():
+        return True
+    try:
+        names = set(json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"].values())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return False
+    return all((folder / str(name)).is_file() for name in names)
 
 
 def read_shapes(folder: Path) -> Shapes:

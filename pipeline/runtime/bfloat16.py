@@ -4,19 +4,14 @@ Some processors have instructions for it (AMX; AVX512-BF16, on some of them no f
 bfloat16 is about 90 times slower.
 """
 
-import contextlib
-import json
 import logging
-import math
-import os
 import subprocess
 import time
-from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 
 from pipeline.runtime import host
+from pipeline.runtime.measured_cache import read_figures, write_figures
 from pipeline.runtime.processes import cache_folder, ending, environment, python
 
 LOG = logging.getLogger(__name__)
@@ -38,7 +33,7 @@ def speedup() -> float:
     that fails: then `auto` is float32.
     """
     path, key = cache_folder() / "bfloat16.json", f"{processor()}, torch {version('torch')}"
-    if key in (known := read_ratios(path)):
+    if key in (known := read_figures(path)):
         return known[key]
     child = subprocess.run(
         python("pipeline.runtime.bfloat16"),
@@ -51,31 +46,8 @@ def speedup() -> float:
         LOG.warning("the speed of bfloat16 cannot be measured, so float32 is taken to be as fast (%s)", last)
         return 1.0
     ratio = float(child.stdout)
-    write_ratios(path, {**read_ratios(path), key: round(ratio, 3)})
+    write_figures(path, {key: round(ratio, 3)})
     return ratio
-
-
-def read_ratios(path: Path) -> dict[str, float]:
-    """Returns the cache; what is damaged is left out."""
-    try:
-        known = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(known, dict):
-        return {}
-    return {key: x for key, x in known.items() if isinstance(x, float) and 0 < x < math.inf}
-
-
-def write_ratios(path: Path, known: Mapping[str, float]) -> None:
-    """Writes the cache; one that cannot be written is only slower."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            unfinished.write_text(json.dumps(known) + "\n")
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
 
 
 def processor() -> str:

@@ -23,9 +23,9 @@ def saved_steps(checkpoints: Path) -> list[Path]:
     return sorted(checkpoints.glob("step-*"), key=lambda folder: int(folder.name.removeprefix("step-")))
 
 
-def saved_state(checkpoints: Path) -> dict[str, Any] | None:
+def saved_state(checkpoints: Path | None) -> dict[str, Any] | None:
     """Returns state.json of the newest checkpoint, or None."""
-    folders = saved_steps(checkpoints)
+    folders = saved_steps(checkpoints) if checkpoints is not None else []
     return json.loads((folders[-1] / "state.json").read_text()) if folders else None
 
 

@@ -45,9 +45,14 @@ def fetch(name: str, revision: str, patterns: Sequence[str], needed: Sequence[st
 
     Raises InputError if the download fails.
     """
-    folder = cached(name, revision, needed)
-    if folder is not None:
-        return folder
+    return cached(name, revision, needed) or download(name, revision, patterns)
+
+
+def download(name: str, revision: str, patterns: Sequence[str]) -> Path:
+    """Downloads the files of `patterns` that are not on this machine. Returns the folder of model `name`.
+
+    Raises InputError if the download fails.
+    """
     check_usable(f"model {name}")
     from huggingface_hub import snapshot_download
 

@@ -110,8 +110,11 @@ def announce(job: Mapping[str, Any], checkpoints: Path) -> None:
     unfinished.rename(checkpoints / JOB)
 
 
-def layout(machine: Machine, device: str, checkpoints: Path) -> tuple[int, int]:
-    """Returns (ranks, threads of each rank). On the CPU a resumed training keeps those of its checkpoint."""
+def layout(machine: Machine, device: str, checkpoints: Path | None) -> tuple[int, int]:
+    """Returns (ranks, threads of each rank). On the CPU a resumed training keeps those of its checkpoint.
+
+    `checkpoints`: None if nothing is resumed.
+    """
     state = saved_state(checkpoints)
     if state and state["device"] == device == "cpu":
         return state["ranks"], state["threads"]
@@ -130,7 +133,7 @@ def device_of(machine: Machine) -> Literal["cpu", "cuda", "mps"]:
     return "mps" if has_apple_silicon() else "cpu"
 
 
-def precision_of(machine: Machine, checkpoints: Path) -> Precision:
+def precision_of(machine: Machine, checkpoints: Path | None) -> Precision:
     """Returns the precision of `machine`. A resumed training keeps that of its checkpoint, on the same device."""
     device, state = device_of(machine), saved_state(checkpoints)
     if device == "mps":

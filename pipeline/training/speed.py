@@ -1,7 +1,7 @@
 """How fast this machine runs and trains transformer layers of a given shape, from a few short passes.
 
 For the estimates of a plan. On a CPU all processes of a stage are measured side by side, because they share memory and
-frequency; the result of a processor and a shape is kept in the user's cache.
+frequency; the result of a processor and a shape is kept in the user's cache. No stage computes with it.
 """
 
 import json
@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from pipeline.runtime.bfloat16 import processor, read_ratios, write_ratios
+from pipeline.runtime.bfloat16 import processor
+from pipeline.runtime.measured_cache import read_figures, write_figures
 from pipeline.runtime.processes import cache_folder, die_with_parent, end_child, environment, python, start_child
 
 LOG = logging.getLogger(__name__)
@@ -48,16 +50,18 @@ class Speed(NamedTuple):
     """Tokens per second in training, forward and backward."""
 
 
+@cache
 def speed(layer: Layer, device: str, precision: str, processes: int) -> Speed | None:
-    """Returns the speed of `processes` processes. None if it cannot be measured. Takes some seconds the first time.
+    """Returns the speed of `processes` processes. None if it cannot be measured.
 
+    Takes some seconds the first time on a CPU, and the first time in each process on a GPU.
     `device`: cpu, cuda or mps; `precision`: float32 or bfloat16.
     """
     path = cache_folder() / "speed.json"
     shape = "/".join(map(str, layer))
     key = f"{processor()}, torch {version('torch')}, {processes} x {device} {precision}, layer {shape}"
     names = [f"{key}: {name}" for name in Speed._fields]
-    known = read_ratios(path)
+    known = read_figures(path)
     if all(name in known for name in names):
         return Speed(*(known[name] for name in names))
     try:
@@ -67,7 +71,7 @@ def speed(layer: Layer, device: str, precision: str, processes: int) -> Speed | 
         return None
     if device != "cpu":  # the name of a GPU is known only to its process, so nothing is kept
         return measured._replace(forward=measured.forward * processes, training=measured.training * processes)
-    write_ratios(path, {**read_ratios(path), **dict(zip(names, measured, strict=True))})
+    write_figures(path, dict(zip(names, measured, strict=True)))
     return measured
 
 
@@ -166,7 +170,7 @@ def _fastest(run: Callable[[], None], device: str) -> float:
 
 
 def main(device: str, precision: Any, *layer: str) -> None:
-    """Measures in this process, on the word of its parent, and prints the figures."""
+    """Measures in this process when its parent has written a line, and prints the figures as JSON."""
     from pipeline.runtime.precision import use_precision
 
     die_with_parent()

@@ -98,7 +98,7 @@ def test_json_has_the_figures_and_problems_of_runs(store):
     newest, *_, oldest = json.loads(list_runs(store, "--json"))
     assert "metrics.json" in newest["problem"]
     assert newest["systems"] is None
-    assert (oldest["recipe"], oldest["split"], oldest["questions"], oldest["best"]) == (
+    assert (oldest["recipe"], oldest["split"], oldest["questions"], oldest["answering"]) == (
         "marco", "test", 1234, "BM25 + stage 1"
     )  # fmt: skip
     assert oldest["systems"]["stage 1"]["RR@10"]["mean"] == 0.4

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,34 @@ from flows.graph.plan import Step, plan
 from flows.graph.text_size import TextSize, text_size
 from flows.graph.workload import WORKLOADS, Shape
 from flows.recipes.recipe import resolve
+from pipeline.data.collection import schemas, write_table
 from pipeline.training.speed import Layer
 from tasks.node import Node
 from tasks.terminal import rough_duration
 
-TEXTS = TextSize(passages=1000, documents=500, tokens=60_000, title=8.0, question=10.0, train_questions=100)
-INGEST = {"documents": 500, "passages": 1000, "words": 40_000, "train_queries": 100}
+QUESTIONS = {"train": 100, "dev": 7, "test": 20}
+TEXTS = TextSize(passages=1000, documents=500, tokens=60_000, title=8.0, question=10.0, questions=QUESTIONS)
+INGEST = {
+    "documents": 500,
+    "passages": 1000,
+    "words": 40_000,
+    "train_queries": 100,
+    "dev_queries": 7,
+    "test_queries": 20,
+}
 TOKENS = {"documents": 500, "passages": 1000, "passage_tokens": 60_000, "title_tokens": 8000, "queries": 120}
 
 
 def node(name: str, recipe: str = "tiny", *settings: str) -> Node:
     return next(one for one in nodes(resolve(recipe, settings)) if one.name == name)
+
+
+PSEUDO = ["depth=5", "positive_above=0.9", "negative_below=0.1", "positives=null", "negatives=null"]
+SCORED = [
+    *("rerank.depth=30", "rerank.splits=[dev,test]", "ensemble=2", "cross_encoder.loss=pointwise"),
+    *("search.unjudged_train_questions=true", *(f"pseudo_labels.{one}" for one in PSEUDO)),
+]
+"""Stages that score pairs."""
 
 
 def waiting(dag: Sequence[Node], **metrics: dict) -> dict[str, Step]:
@@ -49,6 +67,7 @@ def test_the_shape_is_that_of_the_model_that_a_node_begins_with(tmp_path: Path) 
     existing = shape_of(node("encode-stage1", "adapt", f"initial.checkpoint={folder}"))
     assert existing is not None
     assert (existing.layer, existing.layers) == (Layer(24, 48, 2), 2)
+    assert [shape_of(node(name, "tiny", *SCORED)) for name in ("rerank", "pseudo-labels")] == [own] * 2
     assert shape_of(node("stage1", "tiny", f"condenser.checkpoint={folder}")) == existing
     assert shape_of(node("stage1", "adapt", "initial.checkpoint=/gone")) is None  # the run reports it
 
@@ -59,9 +78,9 @@ def test_the_work_of_a_stage() -> None:
 
     def work(name: str, recipe: str, *settings: str) -> float:
         one = node(name, recipe, *settings)
-        result = WORKLOADS[one.stage](one, shape, TEXTS)
+        result = WORKLOADS[one.stage](one, shape, replace(TEXTS, unjudged=40))
         assert result is not None
-        assert result.trains == (not name.startswith(("encode", "soft")))
+        assert result.trains == (not name.startswith(("encode", "rerank", "pseudo")))
         return result.amount
 
     passage = 60 + 8 + 2  # with its title
@@ -83,17 +102,22 @@ def test_the_work_of_a_stage() -> None:
     assert work("condenser", "tiny", "condenser.budget=2 steps", "condenser.objective=mlm", "condenser.head_layers=0",
                 "cocondenser.budget=null") == pytest.approx(2 * 4096 * own)  # fmt: skip
     assert work("cocondenser", "tiny") == pytest.approx(6 * 4096 * (own + masked + predicted))
+    read = min(60 + 8 + 2, resolve("tiny").cross_encoder.passage_tokens)
+    scored = (12 + read) * (2 + keys_values)
+    assert work("rerank", "tiny", *SCORED) == pytest.approx(2 * 27 * 30 * scored)
+    assert work("pseudo-labels", "tiny", *SCORED) == pytest.approx(40 * 5 * scored)
     one = node("stage1")
-    unknown = TextSize(1000, 500, 60_000, 8.0, 10.0, train_questions=None)
+    unknown = TextSize(1000, 500, 60_000, 8.0, 10.0, questions=None)
     assert WORKLOADS["finetune"](one, shape, unknown) is None
 
 
 def test_texts_are_counted_by_finished_stages_else_guessed(tmp_path: Path) -> None:
     built = size("tiny", ingest=INGEST, tokens={**TOKENS, "query_tokens": 1200})
     assert built == TEXTS
+    assert built.unjudged is None  # no judgements there
     read = size("tiny", ingest=INGEST)
     assert read is not None
-    assert (read.passages, read.tokens, read.train_questions) == (1000, 56_000, 100)
+    assert (read.passages, read.tokens, read.questions) == (1000, 56_000, QUESTIONS)
     guessed = size("tiny")  # of 300 documents
     assert guessed is not None
     assert 10_000 < guessed.tokens <= 300 * 300
@@ -101,7 +125,7 @@ def test_texts_are_counted_by_finished_stages_else_guessed(tmp_path: Path) -> No
     of_folder = size("adapt", f"ingest.folder={folder}")
     assert of_folder is not None
     assert of_folder.tokens == (folder / "corpus.jsonl").stat().st_size / 4
-    assert of_folder.train_questions == 8
+    assert of_folder.questions == {"train": 8, "dev": 0, "test": 8}
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.md").write_text("one two three four " * 100)
     (tmp_path / "notes" / "b.html").write_text("<p>" + "one two three four " * 100)
@@ -130,15 +154,34 @@ def test_only_stages_with_a_model_that_were_never_built_are_estimated(store: Sto
     assert not any(step.estimated for step in with_estimates(plan(store, dag, "tiny"), dag, elsewhere))
 
 
+def test_training_questions_without_a_relevant_passage_are_counted(tmp_path: Path) -> None:
+    judged = [("train", "a", "p", 1), ("train", "a", "q", 1), ("train", "b", "p", 0), ("dev", "c", "p", 1)]
+    write_table(tmp_path / "qrels.parquet", schemas()["qrels"], judged)
+    dag = nodes(resolve("tiny"))
+    steps = waiting(dag)
+    steps["ingest"] = replace(steps["ingest"], ref=Ref("ingest", "k", "d", "i", tmp_path, INGEST))
+    texts = text_size(next(one for one in dag if one.name == "tokens"), steps)
+    assert texts is not None
+    assert texts.unjudged == 99
+
+
 def test_plan_shows_estimates_with_one_digit(store: Store) -> None:
     options = ["tiny", "--store", str(store.root)]
     steps = json.loads(CliRunner().invoke(app, ["plan", *options, "--json"]).stdout)
     by_name = {step["node"]: step for step in steps}
     assert by_name["stage1"]["estimated"] is True
-    assert by_name["stage1"]["seconds"] > 3  # the start of a training in the conftest's measurement
+    stage1, texts = node("stage1"), size("tiny")
+    shape = shape_of(stage1)
+    assert shape is not None
+    assert texts is not None
+    work = WORKLOADS["finetune"](stage1, shape, texts)
+    assert work is not None
+    seconds = 3.0 + work.amount / 1e5  # the start and the speed of trainings in the conftest's measurement
+    assert by_name["stage1"]["seconds"] == pytest.approx(seconds)
     assert (by_name["bm25"]["estimated"], by_name["bm25"]["seconds"]) == (False, None)
     shown = CliRunner().invoke(app, ["plan", *options], env={"COLUMNS": "120"}).stdout
-    assert "~4 s" in shown or "~3 s" in shown or "~5 s" in shown
+    line = next(line for line in shown.splitlines() if line.startswith("stage1 "))
+    assert line.split()[-3:] == [*rough_duration(seconds).split(), "?"]
     assert "stages never built in this store), by the size of the texts and this machine's speed" in " ".join(
         shown.split()
     )

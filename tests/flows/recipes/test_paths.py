@@ -24,8 +24,8 @@ from flows.graph import preflight
 from flows.graph.selection import store_folder
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import resolve, with_settings
-from flows.runs.chosen_collection import find_collection
-from flows.runs.chosen_model import find_model
+from flows.runs.find_collection import find_collection
+from flows.runs.find_model import find_model
 from flows.sentences import recipe as sentences
 from pipeline.data.text import text_files
 from pipeline.errors import InputError

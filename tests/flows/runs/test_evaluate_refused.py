@@ -9,7 +9,7 @@ import pytest
 from ready import PROMPTS, TWO, plain, sentence, write_json
 
 from artifacts.store import Store
-from flows.runs.chosen_model import find_model
+from flows.runs.find_model import find_model
 from pipeline.errors import InputError
 from pipeline.sentences.model import SentenceModelConfig, missing
 

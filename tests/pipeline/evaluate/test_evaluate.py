@@ -164,6 +164,13 @@ def test_the_fusion_answers_unless_dev_proves_one_of_its_runs_better(questions, 
     assert winner({"test": dev}, "stage2") is None
 
 
+def test_the_fusion_of_another_split_answers_if_a_run_has_no_dev_questions():
+    dev, fused = {"systems": {"bm25": {}}}, {"systems": {"fusion": {}}}
+    assert winner({"dev": dev, "test": fused}, "stage2") == "fusion"
+    assert winner({"dev": dev, "test": {"systems": {}, "answers": fused}}, "stage2") == "fusion"
+    assert winner({"dev": dev, "test": dev}, "stage2") == "dense"
+
+
 def test_dev_questions_choose_a_fusion_that_they_prove_better(tmp_path):
     """BM25 has each question's passage first, the dense run has it last."""
     passages = [(p, p, "", f"text of {p}") for p in PASSAGES]
@@ -207,13 +214,13 @@ def test_bm25_alone(collection, folders, tmp_path):
     assert list(metrics["labels"]) == ["bm25"]
 
 
-def test_without_a_dev_run_the_fusion_is_not_chosen_on_test(collection, folders, tmp_path):
+def test_without_a_dev_run_the_fusion_is_not_chosen_on_test_and_answers(collection, folders, tmp_path):
     stage1 = write_run(tmp_path / "stage1", {"test": {"t0": "1", "t1": "3", "t2": "5"}})
     _, metrics = evaluated(collection, tmp_path / "out", bm25=folders["bm25"], stage1=stage1)
     assert "stage1" not in metrics["splits"]["dev"]["systems"]
     why = "default: one of its runs has no dev questions"
     assert metrics["fusion"] == {"method": "z_score_sum", "weight": 0.5, "chosen_on_dev": False, "why": why}
-    assert metrics["winner_on_dev"] == "dense"
+    assert metrics["winner_on_dev"] == "fusion"
     assert why in notes(metrics)[-1]
 
 

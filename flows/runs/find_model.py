@@ -17,7 +17,8 @@ from pipeline import paths
 from pipeline.errors import InputError
 from pipeline.modeling.existing_model import ExistingModel, folders, read_whole_model
 from pipeline.modeling.model_config import LONGEST
-from pipeline.modeling.sentence_transformers_files import POOLING
+from pipeline.modeling.sentence_transformers_files import POOLING, read_modules
+from pipeline.modeling.weight_shapes import has_weights
 from pipeline.runtime import hub
 from pipeline.tokenization.joining import joins_prefix
 from pipeline.tokenization.tokenizer import kind, read_tokenizer
@@ -78,18 +79,30 @@ def find_model(store: Store, source: str) -> Model:
 def _of_hub(name: str) -> Path:
     """The folder of a model of the hub. Raises InputError if it is not on this machine and cannot be downloaded.
 
-    A copy without modules.json may lack the files that `initial.pretrained` does not download, so it is only used if
-    the hub does not answer.
+    An incomplete copy is only used if the hub does not answer.
     """
-    needed = ("modules.json",)
-    if hub.cached(name, "main", needed) or hub.reachable(0.3):
-        return hub.fetch(name, "main", HUB_FILES, needed)
-    folder = hub.cached(name, "main", ("config.json",))
+    folder = hub.cached(name, "main", ("config.json", "modules.json"))
+    if folder is not None and _is_complete(folder):
+        return folder
+    if hub.reachable(0.3):
+        return hub.download(name, "main", HUB_FILES)
     if folder is None:
         raise InputError(
             f"model {name}: no such folder, and not on this machine: `hf download {name}`, or name a local folder"
         )
     return folder
+
+
+def _is_complete(folder: Path) -> bool:
+    """Whether a copy of a hub's model has modules.json and the weights of its modules.
+
+    `initial.pretrained` downloads no modules.json, and an interrupted download has it before the weights.
+    """
+    try:
+        modules = read_modules(folder)
+    except InputError:  # of a complete download, it is reported where the model is read
+        return False
+    return bool(modules) and all(has_weights(path) for kind, path in modules if kind in ("Transformer", "Dense"))
 
 
 def _by_node(store: Store, source: str) -> tuple[RunRecord, str] | None:
@@ -206,12 +219,12 @@ def check_agreement(recipe: Recipe, model: Model) -> None:
     """
     question = model.question
     vector = {"pooling": question.pooling, "normalise": question.normalise}  # None: the folder does not say it
-    fields: dict[str, object] = {name: own for name, own in vector.items() if own is not None}
+    fields: dict[str, object] = {name: value for name, value in vector.items() if value is not None}
     fields |= {"projection": question.projection, "tied": model.encoder["tied"]}
-    for field, own in fields.items():
+    for field, expected in fields.items():
         value = getattr(recipe.encoder, field)
-        if value != own:
-            text = f"{_yaml_text(value)}, but the model in {model.folder} has {_yaml_text(own)}"
+        if value != expected:
+            text = f"{_yaml_text(value)}, but the model in {model.folder} has {_yaml_text(expected)}"
             raise InputError(f"encoder.{field}: {text}")
     lengths = {
         "encoder.question_tokens": (recipe.encoder.question_tokens, model.question),

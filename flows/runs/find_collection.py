@@ -1,5 +1,6 @@
 """The collection of `evaluate-model` and `--collection`: a BEIR folder, a recipe or an id of ir_datasets."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,17 @@ from flows.dag import JUDGED
 from flows.recipes import yaml_layers
 from pipeline import paths
 from pipeline.data.readers import beir
+from pipeline.data.readers.several import SeveralConfig
 from pipeline.data.text import text_files
 from pipeline.errors import InputError
 
 DEV = ("dev", "validation", "valid", "val", "dev/small")
 """Names of ir_datasets for dev questions, after a collection's id."""
 NO_TRAINING = "no training questions (`cocondenser evaluate-model` measures a model without them)"
+
+
+TRAINING_FIELDS = ("train", "train_qrels", "questions")
+"""Fields of readers that name training questions, or texts that become questions."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +36,14 @@ class Collection:
 def find_collection(source: str, trains: bool = False) -> Collection:
     """The collection of a folder, a recipe (name or file) or an id of ir_datasets. Raises InputError if it is none.
 
-    `trains`: with training questions, which it must have.
+    `trains`: it must have training questions. Of a recipe's collection that is not on this machine, only the recipe's
+    fields are checked.
     """
     path = paths.expand_home(source, "collection").absolute()
     if path.is_dir():
         return _of_folder(path, trains)
     if source in yaml_layers.named() or source.endswith((".yaml", ".yml")):
-        return _of_recipe(source)
+        return _of_recipe(source, trains)
     if path.exists():
         raise InputError(f"collection {path}: is a file, not a folder in BEIR's layout or an id of ir_datasets")
     if source.startswith((".", "~")) or Path(source).is_absolute():
@@ -55,20 +62,40 @@ def _of_folder(folder: Path, trains: bool) -> Collection:
         raise InputError(f"collection {folder}: {error}") from None
     if not any(split in judged for split in JUDGED):
         raise InputError(f"collection {folder}: no judgements: neither qrels/dev.tsv nor qrels/test.tsv exists")
-    if trains and "train" not in judged:
-        raise InputError(f"collection {folder}: {NO_TRAINING}: qrels/train.tsv does not exist")
+    if trains:
+        _check_judged_training(str(folder), judged)
     return Collection(folder.name, {"reader": "beir", "folder": str(folder), "document_key": "", "metadata": []})
 
 
-def _of_recipe(source: str) -> Collection:
+def _of_recipe(source: str, trains: bool) -> Collection:
     """With its first stage and its lowest relevant grade: BM25 then has the figures of the recipe's own runs."""
     from flows.recipes.recipe import resolve
 
-    recipe = resolve(source).model_dump(mode="json")
+    resolved = resolve(source)
+    if trains:
+        _check_training_fields(source, resolved.ingest)
+    recipe = resolved.model_dump(mode="json")
     more = {name: recipe[name] for name in ("bm25", "example_question")}
     return Collection(
         recipe["name"], recipe["ingest"], {**more, "evaluate": {"relevance": recipe["evaluate"]["relevance"]}}
     )
+
+
+def _check_training_fields(source: str, ingest: Any) -> None:
+    """Raises InputError if a reader's configuration names no training questions. `pydocs` always makes some."""
+    if isinstance(ingest, SeveralConfig):
+        raise InputError(f"collection {source}: {NO_TRAINING}: the reader {ingest.reader} leaves questions out")
+    for name in TRAINING_FIELDS:
+        if not getattr(ingest, name, True):
+            raise InputError(f"collection {source}: {NO_TRAINING}: ingest.{name} is empty")
+    if isinstance(ingest, beir.BeirConfig) and ingest.folder.is_dir():
+        _check_judged_training(source, beir.qrels_files(ingest.folder))
+
+
+def _check_judged_training(source: str, judged: Mapping[str, Path]) -> None:
+    """`judged`: files of judgements by split."""
+    if "train" not in judged:
+        raise InputError(f"collection {source}: {NO_TRAINING}: qrels/train.tsv does not exist")
 
 
 def _of_catalogue(source: str, trains: bool) -> Collection:
@@ -92,9 +119,9 @@ def _of_catalogue(source: str, trains: bool) -> Collection:
     train = f"{source}/train" if trains else None
     if train is not None and not _is_judged(train):
         raise InputError(f"collection {source}: {NO_TRAINING}: ir_datasets has no {train}")
-    own = {"train": train, "dev": splits.get("dev"), "test": splits.get("test")}
+    by_split = {"train": train, "dev": splits.get("dev"), "test": splits.get("test")}
     rest: dict[str, Any] = {"metadata": [], "negatives": None, "negatives_per_query": 1}
-    return Collection(source, {"reader": "ir_datasets", "collection": source, **own, **rest})
+    return Collection(source, {"reader": "ir_datasets", "collection": source, **by_split, **rest})
 
 
 def _candidates(source: str) -> dict[str, list[str]]:

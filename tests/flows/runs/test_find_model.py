@@ -16,7 +16,7 @@ from artifacts.runs import record_run
 from artifacts.store import Store
 from flows.dag import nodes
 from flows.recipes.recipe import resolve
-from flows.runs.chosen_model import find_model
+from flows.runs.find_model import find_model
 from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.errors import InputError
 from pipeline.runtime import hub
@@ -122,6 +122,31 @@ def test_a_prompt_that_runs_into_the_text_is_refused(store: Store, tmp_path: Pat
             found("query:")
     else:
         assert found("query:") == "query:"  # WordPiece splits after a sign
+
+
+@pytest.mark.parametrize("late", ["model.safetensors", "2_Dense/model.safetensors"])
+def test_an_interrupted_download_is_completed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    repository = tmp_path / "models--org--small"
+    snapshot = sentence(repository / "snapshots" / "0123abc", ("Transformer", "Pooling", "Dense", "Normalize"))
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0123abc")
+    (snapshot / late).rename(tmp_path / "late")
+    downloads = []
+
+    def download(name: str, **options: object) -> str:
+        downloads.append(name)
+        (tmp_path / "late").rename(snapshot / late)
+        return str(snapshot)
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.setattr(hub, "reachable", lambda seconds: True)
+    monkeypatch.setattr(hub, "check_usable", lambda name: None)
+    for _ in range(2):
+        assert find_model(store, "org/small").folder == snapshot
+    assert downloads == ["org/small"]
 
 
 def test_names_are_safe_in_files(store: Store, tmp_path: Path, collection: Path) -> None:

@@ -13,7 +13,7 @@ from artifacts.store import Store
 from flows.cli.main import app
 from flows.dag import nodes
 from flows.recipes.recipe import Recipe, resolve
-from flows.runs.fine_tuned import chosen
+from flows.runs.fine_tuning import fine_tuning
 from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.errors import InputError
 from pipeline.runtime import hub
@@ -23,7 +23,7 @@ DENSE = ("Transformer", "Pooling", "Dense", "Normalize")
 
 def complete(store: Store, recipe: str, model: Path, *settings: str, collection: Path | None = None) -> Recipe:
     return resolve(
-        recipe, chosen(store, recipe, str(model), str(collection) if collection else None, settings).settings
+        recipe, fine_tuning(store, recipe, str(model), str(collection) if collection else None, settings).settings
     )
 
 
@@ -61,7 +61,7 @@ def test_text_trains_an_existing_model_on_its_own_questions_as_adapt_does(store:
 
 
 def test_vectors_of_any_length_are_trained_without_temperature(store: Store, tmp_path: Path) -> None:
-    result = chosen(store, "adapt", str(plain(tmp_path / "m")), None)
+    result = fine_tuning(store, "adapt", str(plain(tmp_path / "m")), None)
     recipe = resolve("adapt", result.settings)
     assert (recipe.encoder.pooling, recipe.encoder.normalise) == ("cls", False)
     assert recipe.stage1.temperature == recipe.stage2.temperature == 1.0
@@ -103,12 +103,12 @@ def test_a_contradiction_is_one_line_with_both_values(store: Store, tmp_path: Pa
     field, _, value = setting.partition("=")
     section, _, key = field.partition(".")
     path.write_text(f"extends: adapt\n{section}: {f'{{{key}: {value}}}' if key else value}\n")
-    asked = [("adapt", [setting])]
+    cases = [("adapt", [setting])]
     if not line.endswith("--model has {}"):  # the option replaces the model of a file
-        asked.append((str(path), []))
-    for recipe, settings in asked:
+        cases.append((str(path), []))
+    for recipe, settings in cases:
         with pytest.raises(InputError) as error:
-            chosen(store, recipe, str(folder), None, settings)
+            fine_tuning(store, recipe, str(folder), None, settings)
         assert str(error.value) == line.format(folder)
 
 
@@ -157,7 +157,7 @@ def test_a_model_that_cannot_be_trained_is_one_line(
 ) -> None:
     folder = make(tmp_path / "m")
     with pytest.raises(InputError) as error:
-        chosen(store, "text", str(folder), None)
+        fine_tuning(store, "text", str(folder), None)
     assert line.format(folder) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -168,7 +168,7 @@ def test_a_name_on_the_hub_is_its_folder_in_the_cache(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(hub, "reachable", lambda seconds: False)
     with pytest.raises(InputError) as error:
-        chosen(store, "text", "org/small", None)
+        fine_tuning(store, "text", "org/small", None)
     assert str(error.value) == (
         "model org/small: no such folder, and not on this machine: `hf download org/small`, or name a local folder"
     )
@@ -188,7 +188,7 @@ def test_the_collection_is_a_folder_with_training_questions(store: Store, tmp_pa
     for recipe in (adapt, text):
         assert (recipe.ingest.reader, recipe.ingest.folder) == ("beir", folder)
     assert complete(store, "adapt", model, "ingest.passage_words=50", collection=folder).ingest.passage_words == 50
-    same = resolve("adapt", chosen(store, "adapt", str(model), "pydocs-small").settings)
+    same = resolve("adapt", fine_tuning(store, "adapt", str(model), "pydocs-small").settings)
     assert (same.ingest, same.bm25) == (resolve("pydocs-small").ingest, resolve("pydocs-small").bm25)
     for where, setting, line in (
         (folder, "ingest.folder=/else", f"ingest.folder: /else, but --collection has {folder}"),

@@ -11,7 +11,7 @@ from ready import WORDS, beir, plain
 from artifacts.store import Store
 from flows.dag import nodes
 from flows.recipes.recipe import resolve
-from flows.runs.chosen_collection import find_collection
+from flows.runs.find_collection import NO_TRAINING, find_collection
 from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.errors import InputError
 from pipeline.runtime.work import Work, silent
@@ -68,7 +68,7 @@ def test_judgements_that_cannot_be_read_are_reported(tmp_path: Path, make: Calla
 
 @pytest.fixture
 def catalogue() -> Iterator[None]:
-    """`house` has only documents, `house/test` and `house/dev` are judged, `house/rest` is not."""
+    """`house` and `barn` have only documents; their splits are judged, but not `house/rest`."""
     import ir_datasets
     from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericDoc, GenericQuery, TrecQrel
 
@@ -99,7 +99,8 @@ def catalogue() -> Iterator[None]:
     judged = ir_datasets.Dataset(Docs(), Queries(), Qrels())
     datasets = {"house": ir_datasets.Dataset(Docs()), "house/test": judged, "house/dev": judged}
     datasets["house/rest"] = datasets["shed"] = ir_datasets.Dataset(Docs(), Queries())
-    datasets["shed/odd"] = judged
+    datasets["shed/odd"] = datasets["barn/train"] = datasets["barn/dev"] = judged
+    datasets["barn"] = ir_datasets.Dataset(Docs())
     for name, dataset in datasets.items():
         ir_datasets.registry.register(name, dataset)
     yield
@@ -130,6 +131,31 @@ def test_a_catalogues_id_gives_its_judged_splits(catalogue, store: Store, tmp_pa
     out.mkdir()
     counts = ingest(recipe.ingest, Work(out, out, make_machine(), silent))
     assert (counts["passages"], counts["queries"], counts["qrels"]) == (20, 1, 1)
+
+
+def test_a_catalogues_id_has_training_questions(catalogue) -> None:
+    ingest = find_collection("barn", trains=True).ingest
+    assert (ingest["train"], ingest["dev"], ingest["test"]) == ("barn/train", "barn/dev", None)
+    with pytest.raises(InputError) as error:
+        find_collection("house", trains=True)
+    assert str(error.value) == f"collection house: {NO_TRAINING}: ir_datasets has no house/train"
+
+
+def test_a_recipe_has_training_questions(tmp_path: Path) -> None:
+    path, folder = tmp_path / "mine.yaml", beir(tmp_path / "untrained", splits=["test"])
+    for lines, why in (
+        ("extends: nq\ningest: {train: null}", "ingest.train is empty"),
+        ("extends: marco\ningest: {train_queries: null, train_qrels: null}", "ingest.train_qrels is empty"),
+        ("extends: text\ningest: {questions: []}", "ingest.questions is empty"),
+        (f"extends: adapt\ningest: {{folder: {folder}}}", "qrels/train.tsv does not exist"),
+    ):
+        path.write_text(lines)
+        with pytest.raises(InputError) as error:
+            find_collection(str(path), trains=True)
+        assert str(error.value) == f"collection {path}: {NO_TRAINING}: {why}"
+        assert find_collection(str(path)).name
+    for name in ("tiny", "text", "marco", "nq"):
+        assert find_collection(name, trains=True).name == name
 
 
 def test_the_collection_of_a_recipe_has_its_first_stage(store: Store, tmp_path: Path) -> None:

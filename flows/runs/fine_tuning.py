@@ -13,12 +13,12 @@ from artifacts.store import Store
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, resolve
 from flows.recipes.yaml_layers import Keys, Layer
-from flows.runs.chosen_collection import Collection, find_collection
-from flows.runs.chosen_model import Model, check_agreement, find_model
+from flows.runs.find_collection import Collection, find_collection
+from flows.runs.find_model import Model, check_agreement, find_model
 from pipeline.dense.shape_checks import dimension
 from pipeline.errors import InputError
 
-ADAPTED = "adapt"
+TRAINING_RECIPE = "adapt"
 """The recipe with the training of an existing model."""
 TRAINING = ("epochs", "batch_queries", "temperature", "dropout", "optimiser")
 TAKEN = {
@@ -34,7 +34,7 @@ UNSCALED = 1.0
 
 
 @dataclass(frozen=True)
-class Chosen:
+class FineTuning:
     """What the user's options mean for a recipe."""
 
     settings: list[str]
@@ -43,9 +43,9 @@ class Chosen:
     """Lines about the model, for the user."""
 
 
-def chosen(
+def fine_tuning(
     store: Store, recipe: str, model: str | None, collection: str | None, settings: Iterable[str] = ()
-) -> Chosen:
+) -> FineTuning:
     """Returns the settings that fine-tune `model` on `collection` by the recipe; None: as the recipe says.
 
     What the user's own file sets stays, and so do `settings`. Raises InputError if there is no such model or
@@ -54,21 +54,21 @@ def chosen(
     settings = list(settings)
     layer = yaml_layers.read(recipe)
     target = find_collection(collection, trains=True) if collection is not None else None
-    found = find_model(store, model) if model is not None else None
-    own: dict[Keys, Any] = {}
+    bi_encoder = find_model(store, model) if model is not None else None
+    fields: dict[Keys, Any] = {}
     if target is not None:
-        own |= _of_collection(target, layer)
-    if found is not None:
-        _check_start(found)
-        own |= _of_model(found, layer)
-    changed = [_setting(keys, value) for keys, value in own.items() if _value(layer, keys) != value]
-    every = [*changed, *settings]
+        fields |= _of_collection(target, layer)
+    if bi_encoder is not None:
+        _check_start(bi_encoder)
+        fields |= _of_model(bi_encoder, layer)
+    changes = [_setting(keys, value) for keys, value in fields.items() if _value(layer, keys) != value]
+    every = [*changes, *settings]
     complete = resolve(recipe, every)
     if target is not None:
         _check_collection(complete, target)
-    if found is not None:
-        _check_model(complete, found)
-    return Chosen(every, _notes(complete, found) if found else [])
+    if bi_encoder is not None:
+        _check_model(complete, bi_encoder)
+    return FineTuning(every, _notes(complete, bi_encoder) if bi_encoder else [])
 
 
 def _of_collection(target: Collection, layer: Layer) -> dict[Keys, Any]:
@@ -79,23 +79,23 @@ def _of_collection(target: Collection, layer: Layer) -> dict[Keys, Any]:
     return ingest | dict(_unset(layer, target.more))
 
 
-def _of_model(found: Model, layer: Layer) -> dict[Keys, Any]:
+def _of_model(model: Model, layer: Layer) -> dict[Keys, Any]:
     """The fields of an existing model: where it is, how it reads texts, and its training, without pre-training."""
-    folder, tokens = str(found.folder), found.passage_tokens
+    folder, tokens = str(model.folder), model.passage_tokens
     place = {
         ("tokenizer", "pretrained"): None,
-        ("tokenizer", "path"): str(found.question.folder),
+        ("tokenizer", "path"): str(model.question.folder),
         ("initial", "pretrained"): None,
         ("initial", "checkpoint"): folder,
     }
-    adapted = yaml_layers.read(ADAPTED).data
-    training = {name: {field: adapted[name][field] for field in fields} for name, fields in TAKEN.items()}
+    source = yaml_layers.read(TRAINING_RECIPE).data
+    training = {name: {field: source[name][field] for field in fields} for name, fields in TAKEN.items()}
     for name in ("stage1", "stage2"):
         training[name]["passage_tokens"] = tokens
-        if not found.encoder["normalise"]:
+        if not model.encoder["normalise"]:
             training[name]["temperature"] = UNSCALED
     without = {name: {"budget": None} for name in PRETRAININGS}
-    sections = {"encoder": found.encoder, "encode": {"passage_tokens": tokens}, **training, **without}
+    sections = {"encoder": model.encoder, "encode": {"passage_tokens": tokens}, **training, **without}
     return place | dict(_unset(layer, sections))
 
 
@@ -129,15 +129,15 @@ def _setting(keys: Keys, value: Any) -> str:
     return f"{'.'.join(keys)}={json.dumps(value, ensure_ascii=False)}"
 
 
-def _check_start(found: Model) -> None:
+def _check_start(model: Model) -> None:
     """Raises InputError for a model that can be evaluated, but that no training can start from."""
-    if not found.encoder["tied"]:
+    if not model.encoder["tied"]:
         raise InputError(
-            f"model {found.folder}: has an encoder for questions and one for passages, but training starts from one"
+            f"model {model.folder}: has an encoder for questions and one for passages, but training starts from one"
         )
-    if found.question.folder != found.folder:
+    if model.question.folder != model.folder:
         raise InputError(
-            f"model {found.folder}: its weights are in {found.question.folder.name}/, but training reads them next to "
+            f"model {model.folder}: its weights are in {model.question.folder.name}/, but training reads them next to "
             "modules.json: save it again with sentence-transformers 5"
         )
 
@@ -151,27 +151,27 @@ def _check_collection(recipe: Recipe, target: Collection) -> None:
             raise InputError(f"ingest.{field}: {here}, but --collection has {value}")
 
 
-def _check_model(recipe: Recipe, found: Model) -> None:
+def _check_model(recipe: Recipe, model: Model) -> None:
     """Raises InputError if the recipe or a setting contradicts the model's folder, or starts from another model."""
     if recipe.model is not None:
         raise InputError(f"model: {recipe.model} replaces all training, but --model names a model to train: set null")
     for name in PRETRAININGS:
         checkpoint = getattr(recipe, name).checkpoint
         if checkpoint is not None:
-            raise InputError(f"{name}.checkpoint: {checkpoint}, but --model starts from {found.folder}")
+            raise InputError(f"{name}.checkpoint: {checkpoint}, but --model starts from {model.folder}")
     places = {
-        "initial.checkpoint": (recipe.initial.checkpoint, found.folder),
-        "tokenizer.path": (recipe.tokenizer.path, found.question.folder),
+        "initial.checkpoint": (recipe.initial.checkpoint, model.folder),
+        "tokenizer.path": (recipe.tokenizer.path, model.question.folder),
     }
-    for field, (here, folder) in places.items():
-        if here != folder:
-            raise InputError(f"{field}: {here}, but --model has {folder}")
-    check_agreement(recipe, found)
+    for field, (value, folder) in places.items():
+        if value != folder:
+            raise InputError(f"{field}: {value}, but --model has {folder}")
+    check_agreement(recipe, model)
 
 
-def _notes(recipe: Recipe, found: Model) -> list[str]:
+def _notes(recipe: Recipe, model: Model) -> list[str]:
     encoder = recipe.encoder
-    size = dimension(found.folder)
+    size = dimension(model.folder)
     parts = [
         f"{encoder.pooling} pooling, {'vectors of length 1' if encoder.normalise else 'no normalisation'}",
         f"{size} dimensions",
@@ -182,8 +182,10 @@ def _notes(recipe: Recipe, found: Model) -> list[str]:
             if prefix
         ),
     ]
-    lines = [f"model: {found.name} ({', '.join(parts)}), trained as in the recipe {ADAPTED}, without pre-training"]
-    if found.question.pooling is None:
+    lines = [
+        f"model: {model.name} ({', '.join(parts)}), trained as in the recipe {TRAINING_RECIPE}, without pre-training"
+    ]
+    if model.question.pooling is None:
         lines.append(
             f"its folder does not name the pooling: {encoder.pooling} is used; --set encoder.pooling=mean or cls"
         )
