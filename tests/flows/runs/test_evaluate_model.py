@@ -31,7 +31,7 @@ def test_the_recipe_is_written_as_a_file(store: Store, tmp_path: Path, collectio
     assert [step["node"] for step in planned] == READY
 
 
-def test_a_model_is_adapted_beside_the_model_as_it_is(store: Store, tmp_path: Path, collection: Path) -> None:
+def test_an_adapted_model_is_planned_with_its_start(store: Store, tmp_path: Path, collection: Path) -> None:
     model, path = str(sentence(tmp_path / "m")), tmp_path / "mine.yaml"
     arguments = ["evaluate-model", model, str(collection), "--adapt", "--store", str(store.root), "--write", str(path)]
     result = CliRunner().invoke(app, arguments)
