@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from adapted import CONFIG, ENCODER, Corpus
+from adapted import CONFIG, EASY, ENCODER, Corpus
 from indexes import write_embeddings
 from ready import WORDS, sentence, theirs
 
@@ -26,8 +26,6 @@ from pipeline.notices import read_notices
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work
 
-LEARNABLE = {"queries": 120, "candidates": 20, "temperature": 0.2, "guard_queries": 100, "guard_p": 0.5}
-EASY = CONFIG.model_copy(update=LEARNABLE)
 TEXTS = [" ".join(WORDS[n : n + 4]) for n in range(12)]
 
 
