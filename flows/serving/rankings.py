@@ -114,7 +114,7 @@ class BM25Retriever:
         def search(width: Mapping[int, int]) -> list[Hits]:
             return self._hits([(questions[n][0], k, filters.get(n)) for n, k in width.items()])
 
-        _, depths, masks = zip(*questions, strict=True) if questions else ((), (), ())
+        depths, masks = [depth for _, depth, _ in questions], [mask for _, _, mask in questions]
         rankings = []
         for (rows_K, scores_K), depth in zip(complete_hits(search, depths, most, masks), depths, strict=True):
             order = np.lexsort((rows_K, -scores_K))[:depth]
