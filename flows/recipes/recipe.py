@@ -57,7 +57,7 @@ def with_settings(recipe: Recipe, settings: Iterable[str]) -> Recipe:
 
 def configuration(recipe: Recipe) -> dict[str, Any]:
     """The recipe as JSON values for the report, without paths and without sections that change no result."""
-    left_out = ("machine", "tracking", "report", "hidden", *(["adapt"] if recipe.adapt.queries is None else []))
+    left_out = ("machine", "tracking", "report", "hidden")
     return {name: value for name, value in without_paths(recipe).items() if name not in left_out}
 
 

@@ -104,7 +104,8 @@ class Sections(Config):
     cocondenser: CocondenserConfig
     bm25: BM25Config
     adapt: AdaptConfig
-    """Adapts the model before fine-tuning, such as an existing one, without questions."""
+    """Adapts a model without questions. `model`: the adapted model answers. Else it is a row to compare with, and
+    fine-tuning starts from the model as it is."""
     train_subset: TrainSubset
     stage1: FinetuneConfig
     """Fine-tuning on BM25 negatives."""

@@ -13,8 +13,9 @@ import numpy as np
 
 from flows.serving.answers import Answers, describe_answers
 from flows.serving.question import LONGEST, Question
-from flows.serving.rankings import WIDER, Failure, Mask, Ranking, fuse_rankings
+from flows.serving.rankings import Failure, Mask, Ranking, fuse_rankings
 from pipeline.bm25.java_child import JavaFailed
+from pipeline.bm25.searcher import WIDER
 from pipeline.data.documents import best_rows
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Choice

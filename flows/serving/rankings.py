@@ -4,7 +4,7 @@ Shapes: Q questions, N passages, K passages of a list, D dimension. A mask [N] b
 allows; None allows all. A filtered list has the order and the scores of the whole ranking.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,7 +16,7 @@ import numpy as np
 from artifacts.objects import digests
 from flows.serving.engine import Engine
 from pipeline.bm25.java_child import JavaFailed
-from pipeline.bm25.searcher import Searcher
+from pipeline.bm25.searcher import Hits, Searcher, complete_hits
 from pipeline.data.passages import Passages
 from pipeline.data.runs import ranked
 from pipeline.data.stored import rebuild_advice
@@ -32,10 +32,6 @@ if TYPE_CHECKING:  # torch is loaded while Java starts
     from pipeline.dense.exact_gpu import GpuVectors
     from pipeline.dense.question_encoder import QuestionEncoder
 
-SPARE = 16
-"""Hits beyond a list's end: with them, equal scores rarely need a second search."""
-WIDER = 4
-"""The next search has this many times as many hits if the filter or equal scores have left too few."""
 RARE = 4.0
 """A filter that allows n of N passages goes to Lucene if n is below RARE times depth * N / n, the number of hits that
 Lucene would otherwise return. A passage of a filter costs as much time as a hit, and also serves the next questions."""
@@ -108,27 +104,21 @@ class BM25Retriever:
             raise
 
     def _top(self, questions: Sequence[tuple[str, int, Mask]]) -> list[Ranking]:
-        rankings = [Ranking(np.zeros(0, np.int64), np.zeros(0, np.float32))] * len(questions)
         most = [most_hits(depth, mask, self.passages.count) for _, depth, mask in questions]
-        width = {place: depth + SPARE for place, (_, depth, _) in enumerate(questions) if most[place]}
         filters = {
             place: self._filter(mask)
             for place, (_, _, mask) in enumerate(questions)
             if mask is not None and 0 < most[place] < self.passages.count
         }
-        while width:
-            hits = self._hits([(questions[n][0], min(k, most[n]), filters.get(n)) for n, k in width.items()])
-            wider = {}
-            for (place, k), (rows_K, scores_K) in zip(width.items(), hits, strict=True):
-                _, depth, mask = questions[place]
-                last = scores_K[-1] if k < most[place] and len(rows_K) == k else -np.inf
-                if mask is not None:
-                    rows_K, scores_K = rows_K[mask[rows_K]], scores_K[mask[rows_K]]
-                if last > -np.inf and (scores_K > last).sum() < depth:
-                    wider[place] = WIDER * k
-                order = np.lexsort((rows_K, -scores_K))[:depth]
-                rankings[place] = Ranking(rows_K[order], scores_K[order])
-            width = wider
+
+        def search(width: Mapping[int, int]) -> list[Hits]:
+            return self._hits([(questions[n][0], k, filters.get(n)) for n, k in width.items()])
+
+        depths, masks = [depth for _, depth, _ in questions], [mask for _, _, mask in questions]
+        rankings = []
+        for (rows_K, scores_K), depth in zip(complete_hits(search, depths, most, masks), depths, strict=True):
+            order = np.lexsort((rows_K, -scores_K))[:depth]
+            rankings.append(Ranking(rows_K[order], scores_K[order]))
         while len(self.filters) > FILTERS:
             _, number = self.filters.pop(next(iter(self.filters)))
             self.searcher.drop(number)
@@ -141,7 +131,7 @@ class BM25Retriever:
         self.filters[id(mask)] = entry
         return entry[1]
 
-    def _hits(self, questions: Sequence[tuple[str, int, int | None]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _hits(self, questions: Sequence[tuple[str, int, int | None]]) -> list[Hits]:
         hits = self.searcher.hits(questions)
         numbers = np.concatenate([numbers_K for numbers_K, _ in hits])
         new = np.unique(numbers[self.row_of[numbers] < 0])

@@ -7,8 +7,7 @@ model that does not agree better with the fusion (guard.py) is not used: the art
 Shapes: D dimensions of the backbone, E of a vector.
 """
 
-import shutil
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,24 +17,13 @@ from pipeline.errors import InputError
 from pipeline.formatting import p_text
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.existing_model import folders
-from pipeline.modeling.sentence_transformers_files import (
-    DENSE,
-    Dense,
-    Vector,
-    read_dense_settings,
-    read_modules,
-    read_vector,
-    write_vector,
-)
+from pipeline.modeling.sentence_transformers_files import Dense, read_dense_settings, read_modules, read_vector
 from pipeline.notices import noticed
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work
 
 if TYPE_CHECKING:
     from numpy import ndarray
-
-OF_THE_STORE = "manifest.json"
-"""A file that the store adds to each artifact."""
 
 
 def check_start(node: Planned) -> None:
@@ -81,51 +69,37 @@ def adapt(
     arguments = {
         "config": config.model_dump(mode="json"),
         "encoder": encoder.model_dump(mode="json"),
-        **{name: str(one) for name, one in (("collection", collection), ("checkpoint", checkpoint))},
-        **{name: str(one) for name, one in (("index", index), ("bm25", bm25), ("out", path))},
+        "collection": str(collection),
+        "checkpoint": str(checkpoint),
+        "index": str(index),
+        "bm25": str(bm25),
+        "out": str(path),
         "token_budget": work.machine.token_budget,
     }
     path.unlink(missing_ok=True)
     one_process = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
     metrics = launch("pipeline.adapt.fit:fit", arguments, one_process, work.progress, work.checkpoints, ENCODING)
-    for source in files(checkpoint):
-        target = work.out / source.relative_to(checkpoint)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-    if metrics["used"] == "no":
+    map_EE = np.load(path) if metrics["used"] == "yes" else None
+    for folder in folders(checkpoint):
+        write_model(folder, map_EE, work.out if folder == checkpoint else work.out / folder.name)
+    if map_EE is None:
         return {**metrics, **noticed([refusal(config, metrics)])}
-    map_EE = np.load(path)
     np.save(work.out / MAP, map_EE)
-    for folder in folders(work.out):
-        write_mapped(folder, map_EE)
     return metrics
 
 
-def files(checkpoint: Path) -> Iterator[Path]:
-    """Yields the files of a model, without the store's own."""
-    own = checkpoint / OF_THE_STORE
-    return (path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path != own)
-
-
-def write_mapped(folder: Path, map_EE: "ndarray") -> None:
-    """Puts the map behind the projection of the model in `folder`, or makes it the projection."""
-    from pipeline.modeling.model_config import model_config
+def write_model(folder: Path, map_EE: "ndarray | None", out: Path) -> None:
+    """Writes the model in `folder` to the folder `out`, with the map after its projection if there is one."""
+    from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
 
     vector = read_vector(folder)
-    changed = Vector(
-        vector.pooling,
-        vector.normalise,
-        behind(map_EE, vector.projection),
-        vector.question_prefix,
-        vector.passage_prefix,
-    )
-    write_vector(folder, model_config(folder)["hidden_size"], changed)
-    # The tokenizer's mode follows the umask; safetensors writes 0600.
-    (folder / DENSE / "model.safetensors").chmod((folder / "tokenizer.json").stat().st_mode & 0o777)
+    if map_EE is not None:
+        vector = replace(vector, projection=compose(map_EE, vector.projection))
+    save_checkpoint(out, load_encoder(folder), folder, vector=vector)
 
 
-def behind(map_EE: "ndarray", projection: Dense | None) -> Dense:
-    """Returns the projection that is followed by the map, as one projection."""
+def compose(map_EE: "ndarray", projection: Dense | None) -> Dense:
+    """Returns one projection, equal to `projection` followed by the map."""
     import torch
 
     last_EE = torch.from_numpy(map_EE).double()

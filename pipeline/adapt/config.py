@@ -19,11 +19,13 @@ class AdaptConfig(Config):
     keyword_words: tuple[Words, Words]
     """Fewest and most words of a query of keywords."""
     depth: int = Field(ge=1, le=10_000)
-    """Passages of the teacher's two lists, BM25's and the model's own, over which scores are z-normalised."""
+    """Passages of each of the teacher's two lists, BM25's and the model's own. Scores are z-normalised over the union
+    of both lists."""
     candidates: int = Field(ge=2)
     """Passages that a query is trained on: the first of the fused list."""
     temperature: float = Field(gt=0)
-    """Divides the model's inner products, which are cosines for vectors of length 1."""
+    """Divides the model's cosines. For longer vectors, whose inner products are larger, it is multiplied by the mean
+    squared length of candidates."""
     steps: Words
     """Updates."""
     batch_queries: Words

@@ -6,8 +6,8 @@ import numpy as np
 
 from pipeline.adapt import teacher
 from pipeline.adapt.config import AdaptConfig
-from pipeline.adapt.guard import AGREEING, judge, mapped_run
-from pipeline.adapt.linear_map import Lists, divergence_of, train_map
+from pipeline.adapt.guard import AGREEING, compare, mapped_run
+from pipeline.adapt.linear_map import divergence_of, train_map, training_lists
 from pipeline.adapt.queries import GeneratedQuery, generate
 from pipeline.config import CountOrAuto
 from pipeline.data.collection import passage_id_array
@@ -55,32 +55,32 @@ def fit(
 
     last = len(training)
     row_QK, teacher_QK = teacher.candidates(of_queries(fused, 0, last), last, settings.candidates)
-    lists = Lists(query_QE[:last], row_QK, teacher_QK)
 
     def done(steps: int, loss: float) -> None:
         progress(steps, settings.steps, "steps", {"loss": loss})
 
     vectors_NE = opened.vectors_ND
+    lists = training_lists(settings, query_QE[:last], row_QK, teacher_QK, vectors_NE)
     map_EE = train_map(settings, lists, vectors_NE, normalise, done)
     identity_EE = np.eye(len(map_EE), dtype=np.float32)
     before, after = (divergence_of(settings, lists, vectors_NE, normalise, one) for one in (identity_EE, map_EE))
-    verdict = judge(
+    guarded = compare(
         of_queries(fused, last, len(texts)),
         of_queries(dense, last, len(texts)),
         mapped_run(query_QE[last:], vectors_NE, map_EE, normalise, AGREEING + 1),
         source_Q[last:],
         settings.seed,
     )
-    is_used = verdict.accepts(settings.guard_p)
+    is_used = guarded.accepts(settings.guard_p)
     if is_used:
         np.save(out, map_EE)
     return {
         **counts,
         "divergence_before": before,
         "divergence_after": after,
-        "agreement_before": verdict.before,
-        "agreement_after": verdict.after,
-        "agreement_p": verdict.p,
+        "agreement_before": guarded.before,
+        "agreement_after": guarded.after,
+        "agreement_p": guarded.p,
         "used": "yes" if is_used else "no",
     }
 

@@ -27,7 +27,7 @@ BLOCK = 1 << 15
 """Passages that are mapped at a time."""
 
 
-class Verdict(NamedTuple):
+class GuardResult(NamedTuple):
     """nDCG@10 of the model's lists, with the first passages of the fusion as relevant ones; means over the queries."""
 
     before: float
@@ -41,12 +41,12 @@ class Verdict(NamedTuple):
         return self.after > self.before and self.p < p
 
 
-def judge(fused: Run, start: Run, mapped: Run, source_Q: np.ndarray, seed: int) -> Verdict:
+def compare(fused: Run, start: Run, mapped: Run, source_Q: np.ndarray, seed: int) -> GuardResult:
     """Compares the lists of the model as it was and of the adapted one. `source_Q`: passages that are left out."""
     reference = {query: {p: AGREEING + 1 - rank for p, rank in ranked.items()} for query, ranked in _lists(fused)}
     values = [_agreement(reference, dict(_lists(without(run, source_Q))), len(source_Q)) for run in (start, mapped)]
     (p,) = p_values((values[1] - values[0])[:, None], "randomisation", PERMUTATIONS, seed)
-    return Verdict(float(values[0].mean()), float(values[1].mean()), rounded_p(p), len(source_Q))
+    return GuardResult(float(values[0].mean()), float(values[1].mean()), rounded_p(p), len(source_Q))
 
 
 def _lists(run: Run) -> list[tuple[str, dict[str, int]]]:

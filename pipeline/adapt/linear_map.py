@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pipeline.adapt.config import AdaptConfig
+from pipeline.data.counter_rng import uniform
 from pipeline.dense.rescore import take_rows
-from pipeline.pretrain.counter_rng import uniform
 
 TRAINING = 5
 """First part of the random numbers' keys after the seed; queries.py has the smaller ones."""
@@ -23,14 +23,25 @@ TRAINING = 5
 
 @dataclass(frozen=True)
 class Lists:
-    """What the map is trained on."""
+    """What the map is trained on. `training_lists` builds it."""
 
     query_QE: np.ndarray
     """float32."""
     row_QK: np.ndarray
     """Candidates: rows of the passages' vectors."""
-    teacher_QK: np.ndarray
-    """The teacher's scores."""
+    target_QK: Tensor
+    """The teacher's distribution over each query's candidates."""
+    temperature: float
+    """Of the model's inner products."""
+
+
+def training_lists(
+    config: AdaptConfig, query_QE: np.ndarray, row_QK: np.ndarray, teacher_QK: np.ndarray, vectors_NE: np.ndarray
+) -> Lists:
+    """Returns the lists with the distribution of the teacher, whose scores are `teacher_QK`."""
+    temperature = scaled_temperature(config, row_QK, vectors_NE)
+    target_QK = targets(query_QE, row_QK, teacher_QK, vectors_NE, temperature)
+    return Lists(query_QE, row_QK, target_QK, temperature)
 
 
 def train_map(
@@ -41,16 +52,14 @@ def train_map(
     `done(steps, loss)` is called after each update.
     """
     dimension = lists.query_QE.shape[1]
-    temperature = scaled_temperature(config, lists, vectors_NE)
-    target_QK = targets(lists, vectors_NE, temperature)
     change_EE = torch.zeros(dimension, dimension, requires_grad=True)
     optimiser = torch.optim.Adam([change_EE], lr=config.learning_rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 - step / config.steps)
     for step in range(config.steps):
         row_B = batch(config, step, len(lists.query_QE))
         query_BE, passage_BKE = tensors(lists, row_B, vectors_NE)
-        logits_BK = products(change_EE, query_BE, passage_BKE, normalise) / temperature
-        divergence = F.kl_div(F.log_softmax(logits_BK, dim=1), target_QK[row_B], reduction="batchmean")
+        logits_BK = products(change_EE, query_BE, passage_BKE, normalise) / lists.temperature
+        divergence = F.kl_div(F.log_softmax(logits_BK, dim=1), lists.target_QK[row_B], reduction="batchmean")
         loss = divergence + config.l2 * change_EE.square().sum()
         optimiser.zero_grad()
         loss.backward()
@@ -65,14 +74,13 @@ def divergence_of(
     config: AdaptConfig, lists: Lists, vectors_NE: np.ndarray, normalise: bool, map_EE: np.ndarray
 ) -> float:
     """Returns the mean KL divergence over all queries with this map."""
-    temperature = scaled_temperature(config, lists, vectors_NE)
-    target_QK = targets(lists, vectors_NE, temperature)
+    queries = len(lists.query_QE)
     change_EE = torch.from_numpy(map_EE) - torch.eye(len(map_EE))
     total = 0.0
-    for row_B in np.array_split(np.arange(len(target_QK)), -(-len(target_QK) // config.batch_queries)):
-        logits_BK = products(change_EE, *tensors(lists, row_B, vectors_NE), normalise) / temperature
-        total += float(F.kl_div(F.log_softmax(logits_BK, dim=1), target_QK[row_B], reduction="sum"))
-    return total / len(target_QK)
+    for row_B in np.array_split(np.arange(queries), -(-queries // config.batch_queries)):
+        logits_BK = products(change_EE, *tensors(lists, row_B, vectors_NE), normalise) / lists.temperature
+        total += float(F.kl_div(F.log_softmax(logits_BK, dim=1), lists.target_QK[row_B], reduction="sum"))
+    return total / queries
 
 
 def batch(config: AdaptConfig, step: int, queries: int) -> np.ndarray:
@@ -101,22 +109,27 @@ def products(change_EE: Tensor, query_BE: Tensor, passage_BKE: Tensor, normalise
     return torch.einsum("be,bke->bk", query_BE, passage_BKE)
 
 
-def scaled_temperature(config: AdaptConfig, lists: Lists, vectors_NE: np.ndarray) -> float:
-    """Returns the temperature for the model's inner products: those of long vectors are larger than cosines."""
-    _, passage_BKE = tensors(lists, np.arange(min(len(lists.row_QK), config.batch_queries)), vectors_NE)
-    return config.temperature * float(passage_BKE.double().square().sum(-1).mean())
+def scaled_temperature(config: AdaptConfig, row_QK: np.ndarray, vectors_NE: np.ndarray) -> float:
+    """Returns the temperature for the model's inner products: those of long vectors are larger than cosines.
+
+    The scale is the mean squared length of the candidates of the first queries, as many as a batch.
+    """
+    passage_BKE = take_rows(vectors_NE, row_QK[: config.batch_queries]).astype(np.float32)
+    return config.temperature * float(torch.from_numpy(passage_BKE).double().square().sum(-1).mean())
 
 
-def targets(lists: Lists, vectors_NE: np.ndarray, temperature: float) -> Tensor:
+def targets(
+    query_QE: np.ndarray, row_QK: np.ndarray, teacher_QK: np.ndarray, vectors_NE: np.ndarray, temperature: float
+) -> Tensor:
     """Returns the teacher's distribution over each query's candidates, [Q, K].
 
     Its scores get the mean and the spread of the logits of the model as it is: only their order and relative distances
     teach.
     """
-    target_QK = np.empty(lists.teacher_QK.shape, np.float32)
-    for query, (teacher_K, row_K) in enumerate(zip(lists.teacher_QK, lists.row_QK, strict=True)):
+    target_QK = np.empty(teacher_QK.shape, np.float32)
+    for query, (teacher_K, row_K) in enumerate(zip(teacher_QK, row_QK, strict=True)):
         vectors_KE = take_rows(vectors_NE, row_K).astype(np.float64)
-        own_K = vectors_KE @ lists.query_QE[query].astype(np.float64) / temperature
+        own_K = vectors_KE @ query_QE[query].astype(np.float64) / temperature
         spread = teacher_K.std()
         logits_K = (teacher_K - teacher_K.mean()) / (spread or 1) * own_K.std() + own_K.mean()
         share_K = np.exp(logits_K - logits_K.max())

@@ -11,6 +11,7 @@ from pipeline.adapt.apply_map import MAP, apply_map
 from pipeline.config import Config
 from pipeline.data.stored import input_error_on_read, read_json
 from pipeline.dense import shard_reuse
+from pipeline.dense.float16 import to_float16
 from pipeline.modeling.sentence_transformers_files import read_vector, side
 from pipeline.runtime import shards
 from pipeline.runtime.work import Metrics, Work
@@ -40,7 +41,7 @@ def map_vectors(config: MapVectorsConfig, checkpoint: Path, embeddings: Path, wo
             continue
         with input_error_on_read(source):
             vectors_NE = np.load(source)
-        np.save(target, apply_map(map_EE, vectors_NE, normalise).astype(np.float16))
+        np.save(target, to_float16(apply_map(map_EE, vectors_NE, normalise), "adapt.learning_rate"))
         key = hashlib.sha256(f"{entry['key']} {digest}".encode()).hexdigest()
         entries.append({"rows": entry["rows"], "key": key, "sha256": shard_reuse.sha256(target)})
         work.progress(number + 1, len(description["shards"]), "shards")

@@ -15,9 +15,9 @@ import numpy as np
 
 from pipeline.adapt.config import AdaptConfig
 from pipeline.data.collection import at_rows, passage_count
+from pipeline.data.counter_rng import integers, uniform
 from pipeline.data.text.sentences import sentences
 from pipeline.data.text.words import spans
-from pipeline.pretrain.counter_rng import integers, uniform
 
 SAMPLED = 20_000
 """Most passages that are read: queries come from them, and words are counted in them."""
@@ -101,7 +101,7 @@ def read_sources(collection: Path, seed: int) -> list[Source]:
 
 
 def take(sources: Sequence[Source], number: int, make: Make, seen: set[str]) -> list[GeneratedQuery]:
-    """Returns at most `number` queries, one of each passage in its turn, then one more of each. Adds them to `seen`."""
+    """Returns at most `number` queries, one of each passage, then one more of each. Adds them to `seen`."""
     found: list[GeneratedQuery] = []
     for text, row in _made(sources, make):
         if len(found) == number:
@@ -124,7 +124,7 @@ def _rotated(sources: Sequence[Source], places: int) -> list[Source]:
 
 
 def lead_of(source: Source, config: AdaptConfig, number: int) -> str:
-    """Returns the passage's title or its first sentence, one by chance and then the other one; their first words."""
+    """Returns the first words of the passage's title or of its first sentence: a random one first, then the other."""
     texts = [text for text in (source.title.strip(), _first_sentence(source.text)) if text]
     if number >= len(texts):
         return ""
@@ -169,6 +169,6 @@ def span_of(source: Source, config: AdaptConfig, number: int) -> str:
 
 
 def _words(text: str, first: int, number: int) -> str:
-    """Returns `number` words from the word `first` on, with what stands between them."""
+    """Returns `number` words from the word `first` on, with the punctuation between them."""
     found = spans(text)[first : first + number]
     return " ".join(text[found[0][0] : found[-1][1]].split()) if found else ""

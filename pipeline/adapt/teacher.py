@@ -3,14 +3,14 @@
 Shapes: R rows of a run, Q queries, E dimension of a vector, K candidates.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.bm25.searcher import Searcher
+from pipeline.bm25.searcher import Hits, Searcher, complete_hits
 from pipeline.data.runs import Run, ranked
 from pipeline.dense.exact import exact_top_k
 from pipeline.dense.index_files import Index
@@ -22,8 +22,6 @@ UNUSED_K = 60.0
 """Of reciprocal ranks."""
 TOGETHER = 64
 """Queries of a request to Lucene."""
-SPARE = 16
-"""Hits more than needed: equal scores at the end of a list are in Lucene's order, which varies."""
 
 
 def bm25_run(bm25: Path, texts: Sequence[str], depth: int, passage_ids: pa.Array, progress: Progress) -> Run:
@@ -31,7 +29,7 @@ def bm25_run(bm25: Path, texts: Sequence[str], depth: int, passage_ids: pa.Array
     numbers_of, scores_of = [], []
     with Searcher(bm25) as searcher:
         for start in range(0, len(texts), TOGETHER):
-            for numbers_K, scores_K in complete_hits(searcher, texts[start : start + TOGETHER], depth):
+            for numbers_K, scores_K in hits(searcher, texts[start : start + TOGETHER], depth, len(passage_ids)):
                 numbers_of.append(numbers_K)
                 scores_of.append(scores_K)
             progress(len(numbers_of), len(texts), "queries")
@@ -43,16 +41,13 @@ def bm25_run(bm25: Path, texts: Sequence[str], depth: int, passage_ids: pa.Array
     return first(ranked(question_R, passage_R, np.concatenate([np.zeros(0), *scores_of])), depth)
 
 
-def complete_hits(searcher: Searcher, texts: Sequence[str], depth: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Returns at least `depth` hits of each text, and all that have the score of the last of these."""
-    hits: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    pending, requested = [*range(len(texts))], depth + SPARE
-    while pending:
-        answers = searcher.hits([(texts[i], requested, None) for i in pending])
-        hits |= zip(pending, answers, strict=True)
-        pending = [i for i in pending if len(hits[i][1]) == requested and hits[i][1][-1] >= hits[i][1][depth - 1]]
-        requested *= 2
-    return [hits[i] for i in range(len(texts))]
+def hits(searcher: Searcher, texts: Sequence[str], depth: int, passages: int) -> list[Hits]:
+    """Returns the best `depth` hits of each text, in a collection of `passages`, as `complete_hits` does."""
+
+    def search(width: Mapping[int, int]) -> list[Hits]:
+        return searcher.hits([(texts[n], k, None) for n, k in width.items()])
+
+    return complete_hits(search, [depth] * len(texts), [passages] * len(texts))
 
 
 def dense_run(queries_QE: np.ndarray, index: Index, depth: int) -> Run:

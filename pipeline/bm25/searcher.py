@@ -8,7 +8,7 @@ import contextlib
 import json
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +19,14 @@ from pipeline.bm25.settings import read_settings
 from pipeline.errors import InputError
 from pipeline.runtime.host import cores
 from pipeline.runtime.processes import end_child, python, start_child
+
+SPARE = 16
+"""Hits beyond a list's end: with them, equal scores rarely need a second search."""
+WIDER = 4
+"""The next search has this many times as many hits if the filter or equal scores have left too few."""
+
+Hits = tuple[np.ndarray, np.ndarray]
+"""Passages, int64 [K], and scores, float32 [K]; best first."""
 
 
 class Searcher:
@@ -47,7 +55,7 @@ class Searcher:
         with self._lock:
             self._wait()
 
-    def hits(self, questions: Sequence[tuple[str, int, int | None]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def hits(self, questions: Sequence[tuple[str, int, int | None]]) -> list[Hits]:
         """Returns the best k of each (text, k, filter): (passages as Lucene's numbers, int64; scores, float32).
 
         Best first, equal scores in the index's order. The filter is None or a number from `keep`; it does not change
@@ -104,3 +112,29 @@ class Searcher:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def complete_hits(
+    search: Callable[[Mapping[int, int]], Iterable[Hits]],
+    depths: Sequence[int],
+    most: Sequence[int],
+    masks: Sequence[np.ndarray | None] | None = None,
+) -> list[Hits]:
+    """Returns the best `depth` hits of each question and all with the score of the last one, whose order is free.
+
+    Lucene breaks ties in its own order, so a list that ends within equal scores is searched again, with more hits.
+    `search({question: k})` gives the best k hits of each question. `most`: maximum number of hits; 0: no search.
+    `masks` [N] bool: the passages that count for a question; None: all.
+    """
+    found: list[Hits] = [(np.zeros(0, np.int64), np.zeros(0, np.float32))] * len(depths)
+    width = {n: min(depth + SPARE, most[n]) for n, depth in enumerate(depths) if most[n]}
+    while width:
+        wider = {}
+        for (n, k), (passage_K, score_K) in zip(width.items(), search(width), strict=True):
+            last = score_K[-1] if k < most[n] and len(score_K) == k else -np.inf
+            mask = masks[n] if masks else None
+            found[n] = (passage_K, score_K) if mask is None else (passage_K[mask[passage_K]], score_K[mask[passage_K]])
+            if last > -np.inf and (found[n][1] > last).sum() < depths[n]:
+                wider[n] = min(WIDER * k, most[n])
+        width = wider
+    return found

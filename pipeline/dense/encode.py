@@ -13,7 +13,7 @@ from pydantic import Field
 from pipeline.config import Config, CountOrAuto
 from pipeline.data.collection import at_rows
 from pipeline.dense import shard_reuse
-from pipeline.errors import InputError
+from pipeline.dense.float16 import to_float16
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.model_config import LONGEST
 from pipeline.modeling.sentence_transformers_files import read_vector, side
@@ -154,18 +154,10 @@ def encode_shards(
 
     def make(start: int, stop: int, tick: Tick) -> np.ndarray:
         rows = passage_rows(artifact, range(start, stop), form, settings.passage_tokens)
-        return _halves(encode_rows(model, rows, budget, tick))
+        return to_float16(encode_rows(model, rows, budget, tick), "learning_rate")
 
     bounds = json.loads(Path(spans).read_text())
     shards.build_shards(
         Path(folder), bounds, make, device=device, unit="passages", progress=progress, workers=workers, numbers=numbers
     )
     return {}
-
-
-def _halves(vectors_NE: np.ndarray) -> np.ndarray:
-    """Returns float16 vectors. Raises InputError if a number does not fit."""
-    halves_NE = vectors_NE.astype(np.float16)
-    if not np.isfinite(halves_NE).all():
-        raise InputError("vectors beyond float16: the encoder diverged in training (try a lower learning_rate)")
-    return halves_NE

@@ -1,6 +1,5 @@
 """The rows of the tables of results: which runs are joined, what they are called, which are compared."""
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,17 +50,25 @@ def labels(bm25: Path | None, names: Sequence[str], joined: Mapping[str, Sequenc
 def compared(names: Sequence[str], others: Sequence[str], joined: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
     """Returns the pairs of systems whose difference gets a row.
 
-    These are each dense system and the one before it; the last one and systems built on it, or `others`; a fusion and
-    each of its parts; fusions with the adapted model and with the model as it was.
+    These are each dense system and the one before it, which is never the adapted one, as nothing is trained from it;
+    the last one and systems built on it, or `others`; a fusion and each of its parts; fusions with the adapted model
+    and with the model as it was.
     """
     dense = [name for name in names if name not in (*others, *joined) and is_dense(name)]
-    pairs = [(after, before) for before, after in itertools.pairwise(dense)]
+    start_of: dict[str, str] = {}
+    before = None
+    for name in dense:
+        if before is not None:
+            start_of[name] = before
+        if name != ADAPTED:
+            before = name
+    pairs = [*start_of.items()]
     if dense and "rerank" in names:
         pairs.append(("rerank", dense[-1]))
     pairs += [(dense[-1], name) for name in names if dense and name in others]
     pairs += [(row, member) for row, members in joined.items() if row in names for member in members]
-    if ADAPTED in dense[1:]:
-        start = dense[dense.index(ADAPTED) - 1]
+    if ADAPTED in start_of:
+        start = start_of[ADAPTED]
         by_members = {tuple(members): row for row, members in joined.items() if row in names}
         replaced = {row: tuple(start if m == ADAPTED else m for m in members) for members, row in by_members.items()}
         pairs += [(row, by_members[m]) for row, m in replaced.items() if by_members.get(m, row) != row]

@@ -5,9 +5,9 @@ Shapes: S sequences of T tokens and W words together, M masked tokens, R of them
 
 import numpy as np
 
+from pipeline.data.counter_rng import uniform
 from pipeline.modeling.packing import Batch
 from pipeline.pretrain.batches import packed
-from pipeline.pretrain.counter_rng import uniform
 from pipeline.runtime.work import Machine
 from pipeline.tokenization.token_files import Ragged, Specials
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.pretrain.counter_rng import integers, uniform
+from pipeline.data.counter_rng import integers, uniform
 from pipeline.tokenization.token_files import Ragged
 
 SENTENCE, REMOVED = 20, 21  # the purpose of a draw, part of its key

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.pretrain.counter_rng import integers
+from pipeline.data.counter_rng import integers
 
 GAP, START, FIRST, SECOND, PASSAGE, OTHER, PLACE, SIZE = (
     10,

@@ -114,12 +114,6 @@ def test_an_adapted_model_answers_for_an_existing_one() -> None:
     assert whole.name == "adapted"
 
 
-def test_a_recipe_that_adapts_nothing_has_the_report_of_before() -> None:
-    off, on = node("report"), node("report", "adapt.queries=9")
-    assert "adapt" not in off.shared["configuration"]
-    assert on.shared["configuration"]["adapt"]["queries"] == 9
-
-
 def test_rounds_repeat_mining_and_stage_2() -> None:
     two = "rounds.number=2"
     assert node("search-stage2", two).config.splits == ["train", "dev", "test"]

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,6 +32,9 @@ CONFIG = AdaptConfig(
     guard_p=0.01,
     seed=4,
 )
+LEARNABLE = {"queries": 120, "candidates": 20, "temperature": 0.2, "guard_queries": 100, "guard_p": 0.5}
+EASY = CONFIG.model_copy(update=LEARNABLE)
+"""Enough to learn from, and a guard that nearly any gain satisfies."""
 ENCODER = EncoderConfig(
     pooling="mean",
     normalise=True,
@@ -67,9 +69,7 @@ def make_corpus(folder: Path) -> Corpus:
         passages.append((f"p{n}", f"d{n}", title, f"{' '.join(words[:5])}. {' '.join(words[5:])}"))
     collection = write_collection(folder / "collection", passages, [("q", "test", "ledger")], [("test", "q", "p0", 1)])
     build(collection, folder / "bm25")
-    start = plain(folder / "plain")
-    vector = Vector("mean", normalise=True)
-    save_checkpoint(folder / "checkpoint", _bag_of_words(load_encoder(start)), start, vector=vector)
+    bag_of_words(folder / "checkpoint")
     vectors_ND = theirs(folder / "checkpoint", "document", [f"{title} {text}" for *_, title, text in passages])
     vectors_ND = vectors_ND.astype(np.float16).astype(np.float32)
     model = shard_reuse.model(folder / "checkpoint")
@@ -77,9 +77,14 @@ def make_corpus(folder: Path) -> Corpus:
     return Corpus(collection, folder / "checkpoint", folder / "index", folder / "bm25", vectors_ND)
 
 
-def _bag_of_words(model: Any) -> Any:
-    """Its layers change nothing, so that a text's vector is the mean of its words'. Three dimensions outweigh the
-    others: a linear map can learn to weigh all words alike, as BM25 does."""
+def bag_of_words(folder: Path) -> Path:
+    """A model that the guard accepts once it is adapted with EASY.
+
+    Its layers change nothing, so that a text's vector is the mean of its words'. Three dimensions outweigh the others:
+    a linear map can learn to weigh all words alike, as BM25 does.
+    """
+    start = plain(folder.with_name(f"{folder.name}-start"))
+    model = load_encoder(start)
     with torch.no_grad():
         model.embeddings.position_embeddings.weight.zero_()
         model.embeddings.token_type_embeddings.weight.zero_()
@@ -88,4 +93,5 @@ def _bag_of_words(model: Any) -> Any:
             for last in (layer.attention.output.dense, layer.output.dense):
                 last.weight.zero_()
                 last.bias.zero_()
-    return model
+    save_checkpoint(folder, model, start, vector=Vector("mean", normalise=True))
+    return folder

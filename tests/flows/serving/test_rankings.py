@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from searched import CONFIG, build, write_collection
 
-from flows.serving.rankings import FILTERS, SPARE, BM25Retriever, Ranking
+from flows.serving.rankings import FILTERS, BM25Retriever, Ranking
 from pipeline.bm25.java_child import JavaFailed
-from pipeline.bm25.searcher import Searcher
+from pipeline.bm25.searcher import SPARE, Searcher
 from pipeline.data.passages import in_parquet
 
 WORDS = [f"word{n}" for n in range(12)]

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from adapted import CONFIG, ENCODER, Corpus
+from adapted import CONFIG, EASY, ENCODER, Corpus
 from indexes import write_embeddings
 from ready import WORDS, sentence, theirs
 
 from artifacts import objects
-from pipeline.adapt.adapt import adapt, behind, check_projection, check_start
+from pipeline.adapt.adapt import adapt, check_projection, check_start, compose
 from pipeline.adapt.apply_map import MAP, apply_map
 from pipeline.adapt.config import AdaptConfig
 from pipeline.adapt.map_vectors import MapVectorsConfig, map_vectors
@@ -21,13 +21,11 @@ from pipeline.dense.question_encoder import question_encoder
 from pipeline.errors import InputError
 from pipeline.modeling.adopt import AdoptConfig
 from pipeline.modeling.biencoder import as_projection
-from pipeline.modeling.sentence_transformers_files import Dense, read_vector
+from pipeline.modeling.sentence_transformers_files import Dense, Vector, read_vector, write_vector
 from pipeline.notices import read_notices
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work
 
-LEARNABLE = {"queries": 120, "candidates": 20, "temperature": 0.2, "guard_queries": 100, "guard_p": 0.5}
-EASY = CONFIG.model_copy(update=LEARNABLE)
 TEXTS = [" ".join(WORDS[n : n + 4]) for n in range(12)]
 
 
@@ -90,6 +88,16 @@ def test_vectors_are_mapped_as_if_they_were_encoded_again(corpus: Corpus, adapte
     )
 
 
+def test_mapped_vectors_beyond_float16_are_refused(corpus: Corpus, work, tmp_path) -> None:
+    embeddings = write_embeddings(tmp_path / "embeddings", corpus.vectors_ND, 25)
+    long = tmp_path / "long"
+    shutil.copytree(corpus.checkpoint, long)
+    write_vector(long, 24, Vector("mean", normalise=False))
+    np.save(long / MAP, 1e6 * np.eye(24, dtype=np.float32))
+    with pytest.raises(InputError, match=r"vectors beyond float16: .*lower adapt\.learning_rate"):
+        map_vectors(MapVectorsConfig(), long, embeddings, work("long"))
+
+
 def test_a_refused_model_is_the_start(corpus: Corpus, work, inline, tmp_path, monkeypatch) -> None:
     harmful = -3 * np.eye(24, dtype=np.float32) + np.random.default_rng(0).normal(size=(24, 24)).astype(np.float32)
     monkeypatch.setattr("pipeline.adapt.fit.train_map", lambda *_: harmful)
@@ -142,17 +150,17 @@ def test_an_index_of_another_model_is_refused(corpus: Corpus, work, inline, tmp_
         build(EASY, corpus, work("other"), other)
 
 
-def test_a_map_behind_a_projection_is_one_projection() -> None:
+def test_a_map_after_a_projection_is_one_projection() -> None:
     torch.manual_seed(0)
     first = Dense(torch.randn(6, 8), torch.randn(6))
     map_EE = np.random.default_rng(0).normal(size=(6, 6)).astype(np.float32)
     pooled = torch.randn(5, 8)
-    both, one = as_projection(behind(map_EE, first)), as_projection(first)
+    both, one = as_projection(compose(map_EE, first)), as_projection(first)
     assert both is not None
     assert one is not None
     torch.testing.assert_close(both(pooled), one(pooled) @ torch.from_numpy(map_EE).T, rtol=1e-4, atol=1e-4)
-    assert behind(map_EE, Dense(torch.randn(6, 8))).bias_E is None
-    assert behind(map_EE, None).weight_ED.tolist() == map_EE.tolist()
+    assert compose(map_EE, Dense(torch.randn(6, 8))).bias_E is None
+    assert compose(map_EE, None).weight_ED.tolist() == map_EE.tolist()
 
 
 def test_a_projection_with_an_activation_is_refused_before_any_work(tmp_path: Path) -> None:

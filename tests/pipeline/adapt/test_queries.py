@@ -55,7 +55,7 @@ def test_keywords_are_rare_words_in_text_order() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_span_keeps_what_stands_between_its_words(seed: int) -> None:
+def test_a_span_keeps_the_punctuation_between_its_words(seed: int) -> None:
     config = CONFIG.model_copy(update={"seed": seed})
     span = span_of(Source(0, "", TEXT), config, 0)
     assert span in TEXT

@@ -25,7 +25,7 @@ from pipeline.evaluate.config import EvaluateConfig
 from pipeline.evaluate.evaluate import evaluate, missing, winner
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.evaluate.per_query import measure_rows
-from pipeline.evaluate.rows import fusion_rows
+from pipeline.evaluate.rows import compared, fusion_rows
 from pipeline.evaluate.short_tables import default_system, notes, tables
 from pipeline.formatting import p_text, share_text
 from pipeline.runtime.work import Work, silent
@@ -345,6 +345,17 @@ def test_an_adapted_model_is_compared_with_its_start_alone_and_fused(collection,
     difference = metrics["splits"]["test"]["differences"]["fusion - bm25 + model"]["nDCG@10"]
     expected = figures["fusion"]["nDCG@10"]["mean"] - figures["bm25 + model"]["nDCG@10"]["mean"]
     assert difference["mean"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_fine_tuning_is_compared_with_its_start_also_if_the_start_is_adapted() -> None:
+    names = ["bm25", "pretrained", "adapted", "stage1", "stage2", "fusion"]
+    assert compared(names, [], {"fusion": ["bm25", "stage2"]}) == [
+        ("adapted", "pretrained"),
+        ("stage1", "pretrained"),
+        ("stage2", "stage1"),
+        ("fusion", "bm25"),
+        ("fusion", "stage2"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.pretrain.counter_rng import integers, uniform
+from pipeline.data.counter_rng import integers, uniform
 from pipeline.pretrain.masking import mask
 from pipeline.tokenization.token_files import Specials
 
