@@ -17,6 +17,7 @@ from flows.runs.find_collection import Collection, find_collection
 from flows.runs.find_model import Model, check_agreement, find_model
 from pipeline.dense.shape_checks import dimension
 from pipeline.errors import InputError
+from pipeline.modeling.existing_model import unnamed_pooling
 
 TRAINING_RECIPE = "adapt"
 """The recipe with the training of an existing model."""
@@ -185,8 +186,5 @@ def _notes(recipe: Recipe, model: Model) -> list[str]:
     lines = [
         f"model: {model.name} ({', '.join(parts)}), trained as in the recipe {TRAINING_RECIPE}, without pre-training"
     ]
-    if model.question.pooling is None:
-        lines.append(
-            f"its folder does not name the pooling: {encoder.pooling} is used; --set encoder.pooling=mean or cls"
-        )
-    return lines
+    unnamed = unnamed_pooling(model.question.pooling, encoder.pooling)
+    return [*lines, unnamed] if unnamed else lines

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.modeling.existing_model import folders, read_model
+from pipeline.modeling.existing_model import folders, read_model, unnamed_pooling
 from pipeline.notices import noticed
 from pipeline.runtime.work import Metrics, Work
 
@@ -65,5 +65,5 @@ def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:
         )
         out = work.out if folder == config.checkpoint else work.out / folder.name
         save_checkpoint(out, model, tokenizer, vector=vector)
-    notices = noticed([slower(model_config(existing.folder))])
+    notices = noticed([slower(model_config(existing.folder)), unnamed_pooling(existing.pooling, config.pooling)])
     return {"parameters": model.num_parameters(), "encoders": len(folders(config.checkpoint)), **notices}

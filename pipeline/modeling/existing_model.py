@@ -169,6 +169,13 @@ def _check_case(folder: Path) -> None:
         raise InputError(f"{folder}: do_lower_case with a tokenizer that keeps upper case is not supported")
 
 
+def unnamed_pooling(pooling: Pooling | None, used: Pooling) -> str:
+    """Returns a notice if a model's folder does not name its pooling; else an empty text."""
+    if pooling is not None:
+        return ""
+    return f"its folder does not name the pooling: {used} is used; --set encoder.pooling=mean or cls"
+
+
 def _pooling(folder: Path, prompted: bool) -> Pooling:
     """Reads the pooling. Raises InputError unless it is CLS or mean, over the whole input."""
     settings = _json(folder / "config.json", required=True)

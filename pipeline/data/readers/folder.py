@@ -14,6 +14,7 @@ from pipeline.data.readers.formats import CONVERTED, LIBRARIES, MARKUP, PAGES, U
 from pipeline.data.readers.sections import Document, document, plain
 from pipeline.data.readers.text_config import _ending
 from pipeline.data.text import text_files
+from pipeline.data.text.words import blank
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
 
@@ -210,7 +211,7 @@ def documents_of(listing: Listing) -> Iterator[tuple[str, Document]]:
             except Unreadable:
                 listing.leave_out(file, "damaged")
                 continue
-            if ending in (*MARKUP, *CONVERTED) and not any(section.text for section in found.sections):
+            if all(blank(section.text) for section in found.sections):
                 listing.leave_out(file, "textless")
                 continue
             yield str(path), _with(found, of_file | front, config)
