@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.stored import read_json, read_table
+from pipeline.data.stored import read_table
 from pipeline.evaluate.attention import TABLE
 from pipeline.evaluate.short_tables import label
+from pipeline.modeling.model_config import model_config
 from pipeline.training.history_file import history_file
 
 Curve = tuple[list[float], list[float]]
@@ -35,7 +36,7 @@ def architecture(folder: Path | None) -> str | None:
     path = next((p for p in (folder / "config.json", folder / "query" / "config.json") if p.exists()), None)
     if path is None:
         return None
-    c = read_json(path)
+    c = model_config(path.parent)
     untied = ", one encoder for questions and one for passages" if path.parent != folder else ""
     return (
         f"{c['model_type']}, {c['num_hidden_layers']} layers of {c['hidden_size']}, {c['num_attention_heads']} heads, "

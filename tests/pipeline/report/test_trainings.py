@@ -1,0 +1,17 @@
+"""The report's line about a model."""
+
+import pytest
+from transformers import AutoConfig
+
+from pipeline.modeling.model_config import OWN_NAMES, TYPES
+from pipeline.report.trainings import architecture
+
+SIZES = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+
+
+@pytest.mark.parametrize("kind", [*TYPES, "albert", "deberta-v2"])
+def test_each_type_of_model_is_described(kind, tmp_path):
+    own = OWN_NAMES.get(kind, {})
+    config = AutoConfig.for_model(kind, vocab_size=1234, **{own.get(name, name): size for name, size in SIZES.items()})
+    config.save_pretrained(tmp_path)
+    assert architecture(tmp_path) == f"{kind}, 3 layers of 24, 2 heads, 1,234 tokens in the vocabulary"
