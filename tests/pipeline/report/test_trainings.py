@@ -12,6 +12,6 @@ SIZES = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
 @pytest.mark.parametrize("kind", [*TYPES, "albert", "deberta-v2"])
 def test_each_type_of_model_is_described(kind, tmp_path):
     own = OWN_NAMES.get(kind, {})
-    config = AutoConfig.for_model(kind, vocab_size=1234, **{own.get(name, name): size for name, size in SIZES.items()})
+    config = AutoConfig.for_model(kind, vocab_size=51234, **{own.get(name, name): size for name, size in SIZES.items()})
     config.save_pretrained(tmp_path)
-    assert architecture(tmp_path) == f"{kind}, 3 layers of 24, 2 heads, 1,234 tokens in the vocabulary"
+    assert architecture(tmp_path) == f"{kind}, 3 layers of 24, 2 heads, 51,234 tokens in the vocabulary"
