@@ -50,6 +50,7 @@ def up(port: int) -> None:
         terminal.print("Starting Prefect's server ...")
         running.enter_context(own_server(port, SETTINGS, folder))
         running.enter_context(active_profile(api))
+        terminal.print("Creating the deployments ...")
         run_prefect(["work-pool", "create", "--type", "process", "--overwrite", POOL], environment)
         run_prefect(["--no-prompt", "deploy", "--all"], environment)
         crash_runs_without_heartbeat(api)
