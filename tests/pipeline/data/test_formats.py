@@ -4,10 +4,11 @@ import contextlib
 import re
 import time
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
-from office_files import docx, epub, pdf, pptx
+from office_files import docx, epub, pdf, pptx, zipped
 from outlines import outline
 from own_texts import fields
 from pydantic import TypeAdapter
@@ -151,6 +152,8 @@ def test_restructured_text():
         pytest.param("\n\n".join(f"{'  ' * i}- text" for i in range(400)), id="nested.rst"),
         pytest.param("<div>" * 3000 + "text" + "</div>" * 3000 + "<p>more", id="nested.html"),
         pytest.param("text\n\n" + "<div>" * 3000 + "text", id="nested.md"),
+        pytest.param("text\n\n" + ">" * 5000 + " text", id="quotes.md"),
+        pytest.param("\n".join(f"{'  ' * i}- text" for i in range(60)), id="lists.md"),
     ],
 )
 def test_a_deeply_nested_text_is_counted_as_damaged(request, tmp_path, ingested, page):
@@ -309,6 +312,26 @@ def test_documents_that_cannot_be_converted_are_counted_once(tmp_path, ingested,
     ]
     with pytest.raises(InputError, match=r"scan\.pdf: without text: scans"):
         ingested(**fields(tmp_path / "set" / "scan.pdf"))
+
+
+@CONVERTER
+@pytest.mark.parametrize("ending", ["docx", "pptx", "epub"])
+@pytest.mark.parametrize("told", [True, False])
+def test_a_document_is_not_unpacked_beyond_the_largest_size(tmp_path, ingested, ending, told):
+    size = 3_000_000
+    content = zipped({"a": " " * size, "b": "text"}, zipfile.ZIP_DEFLATED)
+    if not told:
+        content = content.replace(size.to_bytes(4, "little"), (10).to_bytes(4, "little"))
+    put(tmp_path, "set/good.txt", "text")
+    path = tmp_path / "set" / f"bomb.{ending}"
+    path.write_bytes(content)
+    assert len(content) < 10_000
+    result = ingested(**fields(tmp_path / "set", max_file_mb=2))
+    assert (result.counts["large_files"], result.counts["damaged_files"], len(result.passages)) == (1, 0, 1)
+    with pytest.raises(InputError, match=rf"bomb\.{ending}: larger than ingest\.max_file_mb when unpacked; raise it"):
+        ingested(**fields(path, max_file_mb=2))
+    assert not converted.exceeds(content, size + 4)
+    assert converted.exceeds(content, size + 3)
 
 
 def test_without_the_extra_a_line_names_it(tmp_path, ingested, monkeypatch):

@@ -10,9 +10,11 @@ import warnings
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
+from zipfile import ZipFile
 
 from pipeline.data.readers.formats import CONVERTED, Unreadable
 from pipeline.data.readers.sections import Block
+from pipeline.data.text.text_files import CHUNK
 
 HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
 
@@ -20,6 +22,27 @@ HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
 def installed() -> bool:
     """Returns whether the libraries of the extra `documents` are there."""
     return all(map(find_spec, ("markitdown", "mammoth", "pdfminer", "pdfplumber", "pptx")))
+
+
+def exceeds(content: bytes, largest: int) -> bool:
+    """Returns whether a Word, PowerPoint or EPUB file unpacks to more than `largest` bytes, all its parts together.
+
+    Its parts are decompressed, piece by piece: the sizes in the archive's directory may be wrong. False for other
+    files, and for those that are damaged before that size, as `blocks` finds.
+    """
+    total = 0
+    try:
+        with ZipFile(io.BytesIO(content)) as archive:
+            for part in archive.infolist():
+                part.file_size = largest + 1  # the reader stops there, instead of where the directory says
+                with archive.open(part) as stream:
+                    while piece := stream.read(CHUNK):
+                        total += len(piece)
+                        if total > largest:
+                            return True
+    except Exception:  # of zipfile and of each compression; only the size is of interest here
+        return False
+    return False
 
 
 def blocks(content: bytes, ending: str) -> tuple[str, list[Block]]:
