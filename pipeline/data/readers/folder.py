@@ -190,7 +190,10 @@ def _no_page(content: bytes, largest: int, ending: str) -> str:
     if not content or content in text_files.MARKS:
         return "empty"
     if ending in CONVERTED:
-        return "large" if converted.exceeds(content, largest) else ""
+        try:
+            return "large" if ending != "pdf" and converted.exceeds(content, largest) else ""
+        except Unreadable:
+            return "damaged"
     try:
         return "binary" if "\0" in charset.decode(content) else ""
     except UnicodeError:

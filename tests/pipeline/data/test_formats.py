@@ -332,6 +332,8 @@ def test_a_document_is_not_unpacked_beyond_the_largest_size(tmp_path, ingested, 
         ingested(**fields(path, max_file_mb=2))
     assert not converted.exceeds(content, size + 4)
     assert converted.exceeds(content, size + 3)
+    path.write_bytes(zipped({"a": "text"}, zipfile.ZIP_BZIP2))
+    assert ingested(**fields(tmp_path / "set")).counts["damaged_files"] == 1
 
 
 def test_without_the_extra_a_line_names_it(tmp_path, ingested, monkeypatch):

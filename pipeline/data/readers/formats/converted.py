@@ -6,11 +6,13 @@ Only the converters are used: the library's guess of a file's type, its plugins 
 import io
 import logging
 import re
+import sys
 import warnings
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 from pipeline.data.readers.formats import CONVERTED, Unreadable
 from pipeline.data.readers.sections import Block
@@ -27,22 +29,22 @@ def installed() -> bool:
 def exceeds(content: bytes, largest: int) -> bool:
     """Returns whether a Word, PowerPoint or EPUB file unpacks to more than `largest` bytes, all its parts together.
 
-    Its parts are decompressed, piece by piece: the sizes in the archive's directory may be wrong. False for other
-    files, and for those that are damaged before that size, as `blocks` finds.
+    Its parts are decompressed piece by piece: the sizes in the archive's directory may be wrong. Raises Unreadable for
+    another kind of file, and for compressions that these formats do not have.
     """
     total = 0
     try:
-        with ZipFile(io.BytesIO(content)) as archive:
-            for part in archive.infolist():
-                part.file_size = largest + 1  # the reader stops there, instead of where the directory says
-                with archive.open(part) as stream:
-                    while piece := stream.read(CHUNK):
-                        total += len(piece)
-                        if total > largest:
-                            return True
-    except Exception:  # of zipfile and of each compression; only the size is of interest here
-        return False
-    return False
+        archive = ZipFile(io.BytesIO(content))
+    except Exception as error:  # zipfile does not say which
+        raise Unreadable(f"{type(error).__name__}: {error}") from error
+    for part in archive.infolist():
+        if part.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+            raise Unreadable(f"{part.filename}: unknown compression")  # others can grow by more in one piece
+        part.file_size = sys.maxsize  # the part ends where its data ends
+        with suppress(Exception), archive.open(part) as stream:  # perhaps its text is not needed: `blocks` decides
+            while total <= largest and (piece := stream.read(CHUNK)):
+                total += len(piece)
+    return total > largest
 
 
 def blocks(content: bytes, ending: str) -> tuple[str, list[Block]]:
