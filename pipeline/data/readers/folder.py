@@ -148,7 +148,8 @@ def _no_text_or_damaged(name: str, path: Path, config: "TextConfig") -> str:
 def _no_text(name: str, path: Path, config: "TextConfig") -> str:
     """Returns why the file is not read, or its name is not UTF-8; empty if it is.
 
-    The content of JSONL is not checked: its faults are errors. Files to convert are checked when they are read.
+    The content of JSONL is not checked: its faults are errors. Of files to convert, only the size is; the rest when
+    they are read. At most `max_file_mb` of a document are decompressed.
     """
     try:
         name.encode()

@@ -307,7 +307,7 @@ def test_documents_that_cannot_be_converted_are_counted_once(tmp_path, ingested,
     assert [line.split(";")[0] for line in result.notices] == [
         "files left out, empty: 1 (first: empty.pdf)",
         "files left out, damaged, encrypted, nested too deeply or not of their ending's type: 4 (first: junk.docx, "
-        "junk.epub, junk.pdf)",
+        "junk.epub, junk.pptx)",
         "files left out, without text: scans, or pages of links such as tables of contents: 1 (first: scan.pdf)",
     ]
     with pytest.raises(InputError, match=r"scan\.pdf: without text: scans"):

@@ -26,7 +26,7 @@ CELLS = {"td", "th"}
 BREAKS = LINES | PARAGRAPHS | CELLS | {"br", "h1", "h2", "h3", "h4", "h5", "h6"}
 """Elements that make a cell of a table more than a piece of its row's line, if there are two."""
 DECLARATIONS = re.compile(
-    r"""(\A\ufeff?(?:\s++|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE\b[^\[>]*+)"""
+    r"""(\ufeff?(?:\s++|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE\b[^\[>]*+)"""
     r"""\[(?:[^\]"'<]++|(?><!--.*?-->)|<(?!!--)|"[^"]*+"|'[^']*+')*+\]\s*+(?=>)""",
     re.DOTALL | re.IGNORECASE,
 )
@@ -64,8 +64,10 @@ def part(source: str) -> list[Block]:
 def _parsed(page: str) -> Any:
     # Elements nested deeper than 2,048 would be dropped silently; without `huge_tree`, deeper than 256.
     parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
+    if match := DECLARATIONS.match(page):
+        page = match[1] + page[match.end() :]
     try:
-        root = etree.fromstring(DECLARATIONS.sub(r"\1", page, count=1).encode(), parser)
+        root = etree.fromstring(page.encode(), parser)
     except etree.XMLSyntaxError:
         return None
     if any(entry.type == etree.ErrorTypes.ERR_RESOURCE_LIMIT for entry in parser.error_log):
