@@ -168,7 +168,7 @@ REPEATED = {
     asciidoc: ("*a ", "http:", "[", "<<a, ", f"= a{SPACES}", f"|===\n{SPACES}"),
     restructured: (":", "http:", "\n"),
     markdown: ("[", "**a*", "---\n"),
-    html: ("<table><tr><td>", "<main>a", "<h1>¶a" + "¶" * 5000),
+    html: ("<table><tr><td>", "<main>a", "<h1>¶a" + "¶" * 5000, "<!DOCTYPE a [<!--'"),
 }
 
 

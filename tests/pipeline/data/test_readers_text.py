@@ -198,7 +198,7 @@ def test_an_archive_that_cannot_be_read_is_counted(tmp_path, ingested, name):
     result = ingested(**fields(tmp_path / "set"))
     assert [row[1] for row in result.passages] == ["good.md"]
     assert result.counts["damaged_files"] == 1 or not converted.installed()
-    with pytest.raises(InputError, match="unreadable archive|PDF, Word"):
+    with pytest.raises(InputError, match=r"unreadable archive|PDF, Word"):
         ingested(**fields(path))
 
 

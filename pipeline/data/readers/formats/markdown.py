@@ -20,7 +20,7 @@ LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 NUMBER = r"-?(?:0|[1-9][0-9]*)"
 CONTAINERS = ("blockquote_open", "list_item_open")
 NESTING = 100
-"""Deepest quotes and lists, which have two levels each. The parser is recursive, and leaves out deeper ones silently."""
+"""Levels of quotes and lists; a list has two. The parser is recursive, and leaves out what is deeper silently."""
 PARSER = MarkdownIt("commonmark", {"maxNesting": NESTING}).enable(["table", "strikethrough"])
 # Links and images nested deeper than this stay as text. Each open bracket is tried once per level.
 INLINE = MarkdownIt("commonmark", {"maxNesting": 10}).enable("strikethrough")
