@@ -1,7 +1,8 @@
 """Content digests of source files and folders, with a cache so that an unchanged file is hashed once.
 
 A file's digest is the SHA-256 of its bytes; a folder's is that of its sorted relative names and their digests. Paths
-outside the folder, times and modes do not count. Links are followed; `__pycache__` and dangling links are skipped.
+outside the folder, times and modes do not count. Links are followed; `__pycache__`, and links that are dangling
+or lead to themselves, are skipped.
 """
 
 import hashlib
@@ -11,6 +12,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from errno import ELOOP, ENOENT
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import TypeGuard
@@ -116,8 +118,10 @@ def _walk(folder: str, prefix: str, above: tuple[tuple[int, int], ...], listing:
         for entry in entries:
             try:
                 stat = entry.stat()
-            except FileNotFoundError:
-                continue
+            except OSError as error:
+                if error.errno in (ENOENT, ELOOP):  # a link to nothing, or in a circle
+                    continue
+                raise
             if S_ISREG(stat.st_mode):
                 listing[prefix + entry.name] = (entry.path, _state(stat))
             elif S_ISDIR(stat.st_mode) and entry.name != "__pycache__":

@@ -42,7 +42,13 @@ def escaped(text: str) -> str:
 
     Format characters stay: Persian and the scripts of India join and separate letters with them.
     """
-    return "".join(c if c.isprintable() or category(c) == "Cf" else repr(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() or category(c) == "Cf" else escape(c) for c in text)
+
+
+def escape(character: str) -> str:
+    """Returns Python's escape, such as `\\n`; of a byte of a file's name that is not text, the byte: `\\xe9`."""
+    is_byte = "\udc80" <= character <= "\udcff"  # as os.fsdecode returns it
+    return f"\\x{ord(character) - 0xDC00:02x}" if is_byte else repr(character)[1:-1]
 
 
 def keep(examples: Examples, name: str, example: str) -> None:

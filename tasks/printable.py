@@ -19,6 +19,8 @@ from rich import control
 from rich.console import Console
 from rich.file_proxy import FileProxy
 
+from pipeline.notices import escape
+
 C0 = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: "\N{SYMBOL FOR DELETE}"}
 """Control characters of ASCII -> their symbols: ESC is shown as one symbol."""
 OTHERS = (*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -68,7 +70,7 @@ def nearest_ascii(character: str) -> str:
     if character in STAND_INS:
         return STAND_INS[character]
     if "\udc80" <= character <= "\udcff":
-        return f"\\x{ord(character) - 0xDC00:02x}"
+        return escape(character)
     parts = unicodedata.normalize("NFKD", character)
     letters = "".join(part for part in parts if not unicodedata.combining(part))
     return letters if letters.isascii() else character.encode("ascii", "backslashreplace").decode()

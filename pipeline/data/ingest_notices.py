@@ -13,7 +13,7 @@ NOTICES = {
     ),
     "binary_files": ("files left out, binary", "if they are UTF-16, save them with their byte order mark"),
     "empty_files": ("files left out, empty", ""),
-    "large_files": ("files left out, larger than ingest.max_file_mb", "raise it, or split them"),
+    "large_files": ("files left out, larger than ingest.max_file_mb when unpacked", "raise it, or split them"),
     "unconverted_files": (
         "files left out, PDF, Word, PowerPoint or EPUB",
         "install the libraries that read them: pip install 'cocondenser[documents]'",
@@ -24,9 +24,13 @@ NOTICES = {
         "scans need a text layer (OCR)",
     ),
     "other_files": ("files left out, other endings", OTHER_ENDINGS),
+    "asset_files": ("files left out, parts of pages and media: styles, scripts, pictures, fonts, sound, video", ""),
     "unmatched_files": ("files left out, not matched by ingest.pattern", "change it to take them"),
     "hidden_files": ("files left out, hidden", "name a hidden folder in ingest.pattern to take its files"),
-    "link_files": ("links left out, to folders or to nothing", "put the files themselves into ingest.path"),
+    "link_files": (
+        "links left out, to folders, to nothing or in a circle",
+        "put the files themselves into ingest.path",
+    ),
     "special_files": ("files left out, neither files nor folders", ""),
     "unparsed_files": ("files left out, not Python of this version", ""),
     "unread_files": (

@@ -126,6 +126,7 @@ def test_links_are_followed_but_not_in_a_loop(folder, cache):
     plain = digest(folder, cache)
     (folder / "loop").symlink_to(folder)
     (folder / "dangling").symlink_to(folder / "nothing")
+    (folder / "itself").symlink_to("itself")
     assert digest(folder, cache) == plain
     (folder / "link.txt").symlink_to(folder / "a.txt")
     linked = digest(folder, cache)

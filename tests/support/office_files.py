@@ -77,9 +77,9 @@ def pptx(*slides: tuple[str, str]) -> bytes:
     return file.getvalue()
 
 
-def zipped(files: dict[str, str]) -> bytes:
+def zipped(files: dict[str, str], compression: int = zipfile.ZIP_STORED) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
+    with zipfile.ZipFile(file, "w", compression) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return file.getvalue()

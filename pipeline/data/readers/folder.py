@@ -23,8 +23,15 @@ if TYPE_CHECKING:
 
 LEFT_OUT = (
     *("hidden", "other", "empty", "binary", "undecodable", "large", "unconverted", "damaged", "textless"),
-    *("unmatched", "link", "special"),
+    *("unmatched", "link", "special", "asset"),
 )
+# Endings of pages' parts and other media, which are no documents: nobody is advised to read them.
+ASSETS = {
+    *("css", "scss", "less", "js", "mjs", "map", "wasm"),
+    *("png", "apng", "jpg", "jpeg", "gif", "svg", "svgz", "ico", "bmp", "webp", "avif", "tif", "tiff", "heic"),
+    *("woff", "woff2", "ttf", "otf", "eot"),
+    *("mp3", "ogg", "oga", "opus", "wav", "flac", "m4a", "mp4", "m4v", "mov", "webm", "ogv", "avi", "mkv"),
+}
 ALL = "**/*"
 
 
@@ -95,8 +102,8 @@ def _list_folder(config: "TextConfig") -> Listing:
         elif not path.is_file():
             reason = "link" if path.is_symlink() else "special"
         elif config.endings and not {_ending(path), _shown_ending(path)} & set(config.endings):
-            reason = "other"
-        elif not (reason := _no_text(name, path, config)):
+            reason = "asset" if _shown_ending(path) in ASSETS else "other"
+        elif not (reason := _no_text_or_damaged(name, path, config)):
             listing.paths[name] = path
             continue
         listing.leave_out(name, reason)
@@ -128,10 +135,21 @@ def _hidden(relative: str) -> bool:
     return any(part.startswith(".") for part in PurePath(relative).parts)
 
 
+def _no_text_or_damaged(name: str, path: Path, config: "TextConfig") -> str:
+    """Returns the reason as `_no_text` does. An archive that cannot be read is damaged; of JSONL it is an error."""
+    try:
+        return _no_text(name, path, config)
+    except text_files.UnreadableArchive:
+        if _ending(path) == "jsonl":
+            raise
+        return "damaged"
+
+
 def _no_text(name: str, path: Path, config: "TextConfig") -> str:
     """Returns why the file is not read, or its name is not UTF-8; empty if it is.
 
-    The content of JSONL is not checked: its faults are errors. Files to convert are checked when they are read.
+    The content of JSONL is not checked: its faults are errors. Of files to convert, only the size is; the rest when
+    they are read. At most `max_file_mb` of a document are decompressed.
     """
     try:
         name.encode()
@@ -173,7 +191,10 @@ def _no_page(content: bytes, largest: int, ending: str) -> str:
     if not content or content in text_files.MARKS:
         return "empty"
     if ending in CONVERTED:
-        return ""
+        try:
+            return "large" if ending != "pdf" and converted.exceeds(content, largest) else ""
+        except Unreadable:
+            return "damaged"
     try:
         return "binary" if "\0" in charset.decode(content) else ""
     except UnicodeError:

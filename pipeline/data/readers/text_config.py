@@ -29,7 +29,8 @@ class TextConfig(CutConfig):
     """Endings of the files that are read, such as `md` or `.md`, without that of a compression. `""` selects names
     without an ending; such a name, as README, can be listed too. Other files are counted. Empty: all."""
     max_file_mb: int = Field(default=100, ge=1)
-    """Largest file that is one document, in MB without compression. Larger ones are counted and left out."""
+    """Largest file that is one document, in MB without compression; of Word, PowerPoint and EPUB the size of all parts
+    when unpacked, with pictures. Larger ones are counted and left out."""
     documents: Literal["files", "lines"]
     """Documents of plain text files: the whole file, or each line."""
     id_key: str

@@ -40,6 +40,10 @@ Location = Path | str
 """A local file, or an address that fsspec opens and decompresses, such as `hf://...` or `zip://...::...`."""
 
 
+class UnreadableArchive(InputError):
+    """A compressed file that is damaged, cut off, or not compressed as its ending says."""
+
+
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe (FIFO), which can be read only once",
@@ -138,7 +142,10 @@ def find(folder: Path, name: str) -> Path | None:
 
 @contextmanager
 def open_binary(path: Location) -> Iterator[BinaryIO]:
-    """Opens the decompressed bytes. Raises InputError for a file that is absent, cannot be read or is damaged."""
+    """Opens the decompressed bytes.
+
+    Raises InputError for a file that is absent or cannot be read, and UnreadableArchive.
+    """
     stream: Any
     suffix = path.suffix if isinstance(path, Path) else ""
     if isinstance(path, Path):
@@ -165,10 +172,11 @@ def open_binary(path: Location) -> Iterator[BinaryIO]:
     except IsADirectoryError:
         raise InputError(f"{absolute_path(path)}: is a folder; a file is expected") from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise InputError(f"{path}: unreadable archive: {error}") from error
+        raise UnreadableArchive(f"{path}: unreadable archive: {error}") from error
     except OSError as error:
-        kind = "unreadable archive" if suffix in ENDINGS and error.errno is None else "cannot be read"
-        raise InputError(f"{path}: {kind}: {error.strerror or error}") from error
+        if suffix in ENDINGS and error.errno is None:
+            raise UnreadableArchive(f"{path}: unreadable archive: {error}") from error
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 @contextmanager

@@ -4,10 +4,11 @@ import contextlib
 import re
 import time
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
-from office_files import docx, epub, pdf, pptx
+from office_files import docx, epub, pdf, pptx, zipped
 from outlines import outline
 from own_texts import fields
 from pydantic import TypeAdapter
@@ -151,6 +152,8 @@ def test_restructured_text():
         pytest.param("\n\n".join(f"{'  ' * i}- text" for i in range(400)), id="nested.rst"),
         pytest.param("<div>" * 3000 + "text" + "</div>" * 3000 + "<p>more", id="nested.html"),
         pytest.param("text\n\n" + "<div>" * 3000 + "text", id="nested.md"),
+        pytest.param("text\n\n" + ">" * 5000 + " text", id="quotes.md"),
+        pytest.param("\n".join(f"{'  ' * i}- text" for i in range(60)), id="lists.md"),
     ],
 )
 def test_a_deeply_nested_text_is_counted_as_damaged(request, tmp_path, ingested, page):
@@ -165,7 +168,7 @@ REPEATED = {
     asciidoc: ("*a ", "http:", "[", "<<a, ", f"= a{SPACES}", f"|===\n{SPACES}"),
     restructured: (":", "http:", "\n"),
     markdown: ("[", "**a*", "---\n"),
-    html: ("<table><tr><td>", "<main>a", "<h1>¶a" + "¶" * 5000),
+    html: ("<table><tr><td>", "<main>a", "<h1>¶a" + "¶" * 5000, "<!DOCTYPE a [<!--'"),
 }
 
 
@@ -304,11 +307,33 @@ def test_documents_that_cannot_be_converted_are_counted_once(tmp_path, ingested,
     assert [line.split(";")[0] for line in result.notices] == [
         "files left out, empty: 1 (first: empty.pdf)",
         "files left out, damaged, encrypted, nested too deeply or not of their ending's type: 4 (first: junk.docx, "
-        "junk.epub, junk.pdf)",
+        "junk.epub, junk.pptx)",
         "files left out, without text: scans, or pages of links such as tables of contents: 1 (first: scan.pdf)",
     ]
     with pytest.raises(InputError, match=r"scan\.pdf: without text: scans"):
         ingested(**fields(tmp_path / "set" / "scan.pdf"))
+
+
+@CONVERTER
+@pytest.mark.parametrize("ending", ["docx", "pptx", "epub"])
+@pytest.mark.parametrize("told", [True, False])
+def test_a_document_is_not_unpacked_beyond_the_largest_size(tmp_path, ingested, ending, told):
+    size = 3_000_000
+    content = zipped({"a": " " * size, "b": "text"}, zipfile.ZIP_DEFLATED)
+    if not told:
+        content = content.replace(size.to_bytes(4, "little"), (10).to_bytes(4, "little"))
+    put(tmp_path, "set/good.txt", "text")
+    path = tmp_path / "set" / f"bomb.{ending}"
+    path.write_bytes(content)
+    assert len(content) < 10_000
+    result = ingested(**fields(tmp_path / "set", max_file_mb=2))
+    assert (result.counts["large_files"], result.counts["damaged_files"], len(result.passages)) == (1, 0, 1)
+    with pytest.raises(InputError, match=rf"bomb\.{ending}: larger than ingest\.max_file_mb when unpacked; raise it"):
+        ingested(**fields(path, max_file_mb=2))
+    assert not converted.exceeds(content, size + 4)
+    assert converted.exceeds(content, size + 3)
+    path.write_bytes(zipped({"a": "text"}, zipfile.ZIP_BZIP2))
+    assert ingested(**fields(tmp_path / "set")).counts["damaged_files"] == 1
 
 
 def test_without_the_extra_a_line_names_it(tmp_path, ingested, monkeypatch):

@@ -23,7 +23,7 @@ SPECIALS = Specials(100, 0, 1, 2, 3, 4)
     [
         ("a\nb", "a\\nb"),
         ("\x1b[31mred", "\\x1b[31mred"),
-        ("caf\udce9.md", "caf\\udce9.md"),
+        ("caf\udce9.md", "caf\\xe9.md"),
         ("tab\tzero\0", "tab\\tzero\\x00"),
         ("灯塔.md", "灯塔.md"),
         ("می\u200cخواهم.md", "می\u200cخواهم.md"),

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from writing import put
 
 from pipeline.data.ingest import IngestConfig, missing
+from pipeline.data.readers.formats import converted
 from pipeline.errors import InputError
 
 CONFIG = TypeAdapter(IngestConfig)
@@ -131,6 +133,7 @@ def test_files_that_are_not_text_are_counted(tmp_path, ingested):
         "unconverted_files": 0,
         "damaged_files": 0,
         "textless_files": 0,
+        "asset_files": 0,
     }
     assert ingested(**fields(folder, pattern=".git/*")).passages[0][3] == "hidden"
     (folder / "good.md").unlink()
@@ -173,6 +176,48 @@ def test_a_file_name_that_is_not_utf8_is_counted(tmp_path, ingested):
     result = ingested(**fields(tmp_path / "set"))
     assert [row[0] for row in result.passages] == ["good.md#0"]
     assert result.counts["undecodable_files"] == 1
+    assert r"(first: caf\xe9.md)" in result.notices[0]
+
+
+DAMAGED = {
+    "none.txt.gz": b"text",
+    "cut.txt.gz": gzip.compress(os.urandom(1_500_000).hex().encode())[:-100_000],
+    "head.md.gz": gzip.compress(b"text")[:5],
+    "wrong.md.gz": gzip.compress(b"text" * 9)[:12] + bytes(20),
+    "cut.html.xz": lzma.compress(b"text" * 999)[:-30],
+    "none.docx.xz": b"text",
+    "none.html.zst": b"text",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_an_archive_that_cannot_be_read_is_counted(tmp_path, ingested, name):
+    put(tmp_path, "set/good.md", "text")
+    path = tmp_path / "set" / name
+    path.write_bytes(DAMAGED[name])
+    result = ingested(**fields(tmp_path / "set"))
+    assert [row[1] for row in result.passages] == ["good.md"]
+    assert result.counts["damaged_files"] == 1 or not converted.installed()
+    with pytest.raises(InputError, match=r"unreadable archive|PDF, Word"):
+        ingested(**fields(path))
+
+
+def test_a_fault_of_jsonl_is_an_error(tmp_path, ingested):
+    put(tmp_path, "set/good.md", "text")
+    (tmp_path / "set" / "a.jsonl.gz").write_bytes(b"text")
+    with pytest.raises(InputError, match=r"a\.jsonl\.gz: unreadable archive"):
+        ingested(**fields(tmp_path / "set"))
+
+
+def test_nobody_is_advised_to_read_pictures_and_styles(tmp_path, ingested):
+    for name in ("a.html", "b.css", "c.JS", "d.png", "e.svg.gz", "f.woff2"):
+        put(tmp_path, f"set/{name}", "text")
+    result = ingested(**fields(tmp_path / "set", endings=["html"]))
+    assert result.notices == [
+        "files left out, parts of pages and media: styles, scripts, pictures, fonts, sound, video: 5 "
+        "(first: b.css, c.JS, d.png)"
+    ]
+    assert len(ingested(**fields(tmp_path / "set", endings=["html", "css"])).passages) == 2
 
 
 def test_an_empty_folder(tmp_path, ingested):
@@ -279,7 +324,7 @@ LEFT_OUT = {
     "utf-16 without a mark": ("text".encode("utf-16-le"), "files left out, binary: 4 (first: f0.txt"),
     "too large": (
         b"a" * 1_000_001,
-        "files left out, larger than ingest.max_file_mb: 4 (first: f0.txt, f1.txt, f2.txt)",
+        "files left out, larger than ingest.max_file_mb when unpacked: 4 (first: f0.txt, f1.txt, f2.txt)",
     ),
     "empty": (b"", "files left out, empty: 4 (first: f0.txt"),
     "a mark alone": (b"\xff\xfe", "files left out, empty: 4 (first: f0.txt"),
@@ -303,16 +348,17 @@ def test_files_that_the_recipe_leaves_out_are_reported(tmp_path, ingested):
         put(tmp_path, f"set/{name}", "text")
     (tmp_path / "set" / "nowhere.md").symlink_to("gone.md")
     (tmp_path / "set" / "folder.md").symlink_to("deep")
+    (tmp_path / "set" / "loop.md").symlink_to("loop.md")
     os.mkfifo(tmp_path / "set" / "pipe.md")
     assert ingested(**fields(tmp_path / "set", endings=["md"])).notices == [
         "files left out, other endings: 3 (first: a.rst, deep/b.rst, line\\nbreak.rst); "
         'add theirs to ingest.endings: rst for NAME.rst, "" for names without one',
         "files left out, hidden: 1 (first: .git/config); name a hidden folder in ingest.pattern to take its files",
-        "links left out, to folders or to nothing: 2 (first: folder.md, nowhere.md); "
+        "links left out, to folders, to nothing or in a circle: 3 (first: folder.md, loop.md, nowhere.md); "
         "put the files themselves into ingest.path",
         "files left out, neither files nor folders: 1 (first: pipe.md)",
     ]
     result = ingested(**fields(tmp_path / "set", pattern="deep/*.md"))
     assert result.notices[0].startswith(
-        "files left out, not matched by ingest.pattern: 6 (first: a.rst, deep/b.rst, folder"
+        "files left out, not matched by ingest.pattern: 7 (first: a.rst, deep/b.rst, folder"
     )

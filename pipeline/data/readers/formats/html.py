@@ -25,6 +25,12 @@ LISTS = {"ol", "ul"}
 CELLS = {"td", "th"}
 BREAKS = LINES | PARAGRAPHS | CELLS | {"br", "h1", "h2", "h3", "h4", "h5", "h6"}
 """Elements that make a cell of a table more than a piece of its row's line, if there are two."""
+DECLARATIONS = re.compile(
+    r"""(\ufeff?(?:\s++|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE\b[^\[>]*+)"""
+    r"""\[(?:[^\]"'<]++|(?><!--.*?-->)|<(?!!--)|"[^"]*+"|'[^']*+')*+\]\s*+(?=>)""",
+    re.DOTALL | re.IGNORECASE,
+)
+"""The beginning of an XHTML page, and the declarations within its document type, which HTML does not have."""
 HEADING = re.compile(r"h[1-6]$")
 NOT_SHOWN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 SPACE = re.compile(r"\s+")
@@ -58,6 +64,8 @@ def part(source: str) -> list[Block]:
 def _parsed(page: str) -> Any:
     # Elements nested deeper than 2,048 would be dropped silently; without `huge_tree`, deeper than 256.
     parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
+    if match := DECLARATIONS.match(page):
+        page = match[1] + page[match.end() :]
     try:
         root = etree.fromstring(page.encode(), parser)
     except etree.XMLSyntaxError:

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-from pipeline.data.readers.formats import html
+from pipeline.data.readers.formats import Unreadable, html
 from pipeline.data.readers.formats.navigation import Letters, count_letters
 from pipeline.data.readers.sections import Block
 
@@ -18,8 +18,10 @@ FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", r
 FIRST_KEY = re.compile(r"\s*(?:#.*\n\s*)*[\w-]+[ \t]*:(?:\s|\Z)")
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 NUMBER = r"-?(?:0|[1-9][0-9]*)"
-# The parser is recursive; it leaves out quotes and lists that are nested deeper than this.
-PARSER = MarkdownIt("commonmark", {"maxNesting": 100}).enable(["table", "strikethrough"])
+CONTAINERS = ("blockquote_open", "list_item_open")
+NESTING = 100
+"""Levels of quotes and lists; a list has two. The parser is recursive, and leaves out what is deeper silently."""
+PARSER = MarkdownIt("commonmark", {"maxNesting": NESTING}).enable(["table", "strikethrough"])
 # Links and images nested deeper than this stay as text. Each open bracket is tried once per level.
 INLINE = MarkdownIt("commonmark", {"maxNesting": 10}).enable("strikethrough")
 # The targets of links are not used: skipping them saves a fifth of the parser's time.
@@ -55,11 +57,15 @@ def blocks(text: str) -> tuple[str, list[Block]]:
     """Returns (title of the front matter or "", the headings and the text).
 
     Links and images keep their text, code and tables everything, HTML what is visible. A linked image is taken for a
-    badge and left out, and a list of links for a table of contents. Headings inside quotes and lists are text.
+    badge and left out, and a list of links for a table of contents. Headings inside quotes and lists are text. Raises
+    Unreadable if quotes, lists or the elements of HTML are nested too deeply.
     """
     front, body = _front(text, yaml.BaseLoader)
     title = front.get("title")
-    tokens = _without_contents(PARSER.parse(body))
+    tokens = PARSER.parse(body)
+    if any(token.type in CONTAINERS and token.level >= NESTING - 1 for token in tokens):
+        raise Unreadable("quotes and lists are nested too deeply")  # what is in them is missing
+    tokens = _without_contents(tokens)
     return " ".join(title.split()) if isinstance(title, str) else "", list(_blocks(tokens))
 
 
