@@ -214,6 +214,9 @@ def _read_dense(folder: Path) -> Dense:
         raise InputError(f"{path}: the projection cannot be loaded: {reason(error)}") from error
     if {name: tuple(x.shape) for name, x in weights.items()} != expected:
         raise InputError(f"{path}: the projection's weights differ from its config.json")
+    for name, x in weights.items():
+        if not x.isfinite().all():
+            raise InputError(f"{path}: the projection is damaged: {name} has NaN or infinite numbers")
     return Dense(weights["linear.weight"], weights.get("linear.bias"), settings.activation)
 
 
