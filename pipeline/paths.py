@@ -32,12 +32,12 @@ def relative_to(folder: Path | None, path: str | Path) -> Path:
 
 
 def broken_link(path: Path) -> str:
-    """Returns why a path that does not exist leads nowhere: a link on it has no target; empty if there is none."""
+    """Returns which link on a path leads nowhere, and why; empty if there is none."""
     for part in (path, *path.parents):
         if part.is_symlink() and not part.exists():
             target = os.readlink(part)
-            why = "leads to itself" if _loops(part) else f"leads to {one_line(target)}, which does not exist"
-            return f"the link {one_line(str(part))} {why}"
+            why = "leads back to itself" if _loops(part) else f"leads to {one_line(target)}, which does not exist"
+            return f"the link {part} {why}"
     return ""
 
 

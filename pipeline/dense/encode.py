@@ -106,7 +106,7 @@ def _cut(collection: Path, tokens: "Tokens", form: "Form", config: EncodeConfig,
     model = side(checkpoint, "passage")
     shorter = "shorten the passages: ingest.passage_words"
     # Beyond the length of the trainings, vectors may be useless, and a recipe that trains is refused.
-    trained = "passage_tokens of the stages that train the model"
+    trained = "passage_tokens of any stage that trains the model"
     field = to_change("encode.passage_tokens", config.passage_tokens, model, shorter, trained)
     lines = cut_notice("passages", metrics, text_N, name, field)
     if form.title_tokens:

@@ -216,7 +216,10 @@ def _normalise(folder: Path, own: Mapping[str, Any], normalises: bool) -> bool |
 
 
 def _prompts(folder: Path, own: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the prefixes of questions and passages, chosen as `encode_query` and `encode_document` do."""
+    """Returns the prefixes of questions and passages, chosen as `encode_query` and `encode_document` do.
+
+    Unlike them, a folder with a prompt `passage` and none for `document` uses it.
+    """
     prompts = own.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise InputError(f"{folder / 'config_sentence_transformers.json'}: prompts must be an object of named prompts")
