@@ -66,7 +66,8 @@ def model_config(folder: Path) -> dict[str, Any]:
     """Reads config.json of a checkpoint, with BERT's names of fields.
 
     Raises InputError if it is missing, not of an encoder, of code in the folder, of an adapter or of quantised weights,
-    or has an impossible or unsupported field. A type that is not in `TYPES` needs transformers, which takes seconds to import.
+    or has an impossible or unsupported field. A type that is not in `TYPES` needs transformers, which takes seconds to
+    import.
     """
     path = folder / "config.json"
     _check_adapter(folder)
