@@ -1,5 +1,6 @@
 """Paths as users write them: in recipes, settings, options and the environment."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -28,6 +29,24 @@ def expand_home(path: str | Path, field: str = "") -> Path:
 def relative_to(folder: Path | None, path: str | Path) -> Path:
     """Returns `path`, relative to `folder` unless it is absolute. None: relative to the current folder."""
     return (folder or Path()) / expand_home(path)
+
+
+def broken_link(path: Path) -> str:
+    """Returns which link on a path leads nowhere, and why; empty if there is none."""
+    for part in (path, *path.parents):
+        if part.is_symlink() and not part.exists():
+            target = os.readlink(part)
+            why = "leads back to itself" if _loops(part) else f"leads to {one_line(target)}, which does not exist"
+            return f"the link {part} {why}"
+    return ""
+
+
+def _loops(link: Path) -> bool:
+    try:
+        link.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def absolute_path(path: Path | str) -> Path | str:

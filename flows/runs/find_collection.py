@@ -46,6 +46,9 @@ def find_collection(source: str, trains: bool = False) -> Collection:
         return _of_recipe(source, trains)
     if path.exists():
         raise InputError(f"collection {path}: is a file, not a folder in BEIR's layout or an id of ir_datasets")
+    broken = paths.broken_link(path)
+    if broken:
+        raise InputError(f"collection {path}: {broken}")
     if source.startswith((".", "~")) or Path(source).is_absolute():
         raise InputError(f"collection {path}: no such folder")
     return _of_catalogue(source, trains)

@@ -64,6 +64,9 @@ def find_model(store: Store, source: str) -> Model:
         return _of_run(*built) if built else _of_folder(path)
     if path.is_file():
         raise InputError(f"model {path}: is a file, not a folder with a model")
+    broken = paths.broken_link(path)
+    if broken:
+        raise InputError(f"model {path}: {broken}")
     named = _by_node(store, source) or (_by_digest(store, source) if DIGEST.fullmatch(source) else None)
     if named is not None:
         return _of_run(*named)

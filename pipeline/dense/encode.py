@@ -105,7 +105,9 @@ def _cut(collection: Path, tokens: "Tokens", form: "Form", config: EncodeConfig,
 
     model = side(checkpoint, "passage")
     shorter = "shorten the passages: ingest.passage_words"
-    field = to_change("encode.passage_tokens", config.passage_tokens, model, shorter)
+    # Beyond the length of the trainings, vectors may be useless, and a recipe that trains is refused.
+    trained = "passage_tokens of any stage that trains the model"
+    field = to_change("encode.passage_tokens", config.passage_tokens, model, shorter, trained)
     lines = cut_notice("passages", metrics, text_N, name, field)
     if form.title_tokens:
         metrics |= unread_metrics("titles", title_N, tokens.titles.lengths)

@@ -77,6 +77,14 @@ def load_encoder(folder: Path) -> PreTrainedModel:
     return _load(folder, AutoModel, (*SPARE, *MLM_HEADS), **encoder_options(folder))
 
 
+def check_finite(folder: Path, weights: Mapping[str, Tensor]) -> None:
+    """Raises InputError if one of the weights of the model in `folder` has a number that is NaN or infinite."""
+    faulty = [name for name, x in weights.items() if x.is_floating_point() and not torch.isfinite(x).all()]
+    if faulty:
+        more = f" and {len(faulty) - 1} more" if len(faulty) > 1 else ""
+        raise InputError(f"{folder}: the model is damaged: weight {faulty[0]}{more} has NaN or infinite numbers")
+
+
 def encoder_options(folder: Path) -> dict[str, bool]:
     """Returns the options with which `AutoModel` loads the model in `folder` without a pooler. Raises InputError."""
     model_config(folder)

@@ -19,6 +19,7 @@ from pipeline.modeling.sentence_transformers_files import (
     is_tied,
     projected,
     read_dense_settings,
+    read_flag,
     read_model_json,
     read_modules,
     side,
@@ -40,6 +41,8 @@ POOLINGS: dict[str, Pooling] = {
     "mean": "mean",
 }
 """Names in older and in newer folders."""
+DIMENSIONS = ("word_embedding_dimension", "embedding_dimension")
+"""Of the states that are pooled: the name in older and in newer folders."""
 TEXTS = "sentence_bert_config.json"
 
 
@@ -100,12 +103,12 @@ def read_model(folder: Path) -> ExistingModel:
     if task != "feature-extraction":
         raise InputError(f"{inner / TEXTS}: transformer_task {task!r} is not supported: only 'feature-extraction'")
     own_tokenizer = has_tokenizer(inner)
-    if texts.get("do_lower_case") and own_tokenizer:
+    if read_flag(inner / TEXTS, texts, "do_lower_case", False) and own_tokenizer:
         _check_case(inner)
     lengths = _lengths(inner, texts, input_limit(config)) if modules else (None, None)
     return ExistingModel(
         folder=inner,
-        pooling=_pooling(pooling, any(prefixes)) if has_pooling else None,
+        pooling=_pooling(pooling, config["hidden_size"], any(prefixes)) if has_pooling else None,
         normalise=_normalise(folder, own, "Normalize" in modules),
         projection=projected(folder),
         own_tokenizer=own_tokenizer,
@@ -176,16 +179,20 @@ def unnamed_pooling(pooling: Pooling | None, used: Pooling) -> str:
     return f"its folder does not name the pooling: {used} is used; --set encoder.pooling=mean or cls"
 
 
-def _pooling(folder: Path, prompted: bool) -> Pooling:
-    """Reads the pooling. Raises InputError unless it is CLS or mean, over the whole input."""
-    settings = _json(folder / "config.json", required=True)
-    modes = {name for name, on in settings.items() if name.startswith("pooling_mode_") and on}
+def _pooling(folder: Path, hidden_size: int, prompted: bool) -> Pooling:
+    """Reads the pooling. Raises InputError unless it is CLS or mean, over the whole input, of the model's states."""
+    path = folder / "config.json"
+    settings = _json(path, required=True)
+    for name in DIMENSIONS:
+        if settings.get(name, hidden_size) != hidden_size:
+            raise InputError(f"{path}: {name} is {settings[name]!r}, but the model has {hidden_size} dimensions")
+    modes = {n for n in settings if n.startswith("pooling_mode_") and read_flag(path, settings, n, False)}
     modes |= {str(settings["pooling_mode"])} if "pooling_mode" in settings else set()
     poolings = {POOLINGS.get(mode) for mode in modes}
     if poolings not in ({"cls"}, {"mean"}):
         names = " and ".join(sorted(modes)) or "nothing"
         raise InputError(f"{folder}: pooling by {names} is not supported: only CLS or mean")
-    if prompted and settings.get("include_prompt") is False:
+    if not read_flag(path, settings, "include_prompt", True) and prompted:
         raise InputError(f"{folder}: pooling without the prompt (include_prompt: false) is not supported")
     return POOLINGS[modes.pop()]
 
@@ -209,7 +216,10 @@ def _normalise(folder: Path, own: Mapping[str, Any], normalises: bool) -> bool |
 
 
 def _prompts(folder: Path, own: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the prefixes of questions and passages, chosen as `encode_query` and `encode_document` do."""
+    """Returns the prefixes of questions and passages, chosen as `encode_query` and `encode_document` do.
+
+    Unlike them, a folder with a prompt `passage` and none for `document` uses it.
+    """
     prompts = own.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise InputError(f"{folder / 'config_sentence_transformers.json'}: prompts must be an object of named prompts")
@@ -222,12 +232,19 @@ def _prompts(folder: Path, own: Mapping[str, Any]) -> tuple[str, str]:
 
 def _lengths(folder: Path, texts: Mapping[str, Any], room: int) -> tuple[int, int]:
     """Returns the tokens of the longest question and passage, as sentence-transformers truncates them."""
-    longest = texts.get("max_seq_length") or _json(folder / "tokenizer_config.json").get("model_max_length") or room
-    sides = [texts.get(name) or longest for name in ("query_length", "document_length")]
-    if not all(isinstance(length, int | float) and 4 <= length < math.inf for length in sides):
-        raise InputError(f"{folder / TEXTS}: a length must be a number of tokens, at least 4: {sides}")
-    question, passage = (min(int(length), room, LONGEST) for length in sides)
+    longest = _length(folder / "tokenizer_config.json", _json(folder / "tokenizer_config.json"), "model_max_length")
+    longest = _length(folder / TEXTS, texts, "max_seq_length") or longest or room
+    sides = (_length(folder / TEXTS, texts, name) or longest for name in ("query_length", "document_length"))
+    question, passage = (min(length, room, LONGEST) for length in sides)
     return question, passage
+
+
+def _length(path: Path, settings: Mapping[str, Any], name: str) -> int | None:
+    """Returns a number of tokens, read from `path`; None if it is not there. Raises InputError if it is unusable."""
+    value = settings.get(name)
+    if value is not None and not (isinstance(value, int | float) and 4 <= value < math.inf):
+        raise InputError(f"{path}: {name} must be a number of tokens, at least 4: {value!r}")
+    return None if value is None else int(value)
 
 
 def _json(path: Path, kind: type = dict, required: bool = False) -> Any:

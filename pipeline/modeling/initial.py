@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline.modeling.sentence_transformers_files import Vector
 
 FILES = ("model.safetensors", "model.safetensors.index.json")
-HUB_FILES = ("model*.safetensors", "model.safetensors.index.json", *TOKENIZER_HUB_FILES)
+HUB_FILES = ("model*.safetensors", "model.safetensors.index.json", "adapter_config.json", *TOKENIZER_HUB_FILES)
 
 
 class InitialConfig(Config):
@@ -137,6 +137,7 @@ def initial(
             model = checkpoint.with_new_mlm_head(model, config.seed)
         check_vocabulary(place, folder, model.config.vocab_size, tokenizer)
         head = load_head(folder) if (folder / "head.safetensors").is_file() else None
+        checkpoint.check_finite(folder, {**model.state_dict(), **(head or {})})
         objective = head_objective(folder)
     else:
         model, objective = _from_scratch(config, Tokens.open(tokens), work), "condenser"

@@ -170,15 +170,16 @@ def cut_notice(
     return of_counts({count: (f"{name} cut", field)}, metrics, {count: first})
 
 
-def to_change(field: str, used: int, model: Path, otherwise: str) -> str:
+def to_change(field: str, used: int, model: Path, otherwise: str, together: str = "") -> str:
     """Returns the advice for truncated texts: the field of the length `used`, unless it is already the model's maximum.
 
-    `otherwise`: what helps then.
+    `otherwise`: what helps then. `together`: other fields that must then be raised too.
     """
     longest = input_limit(model_config(model))
     if used >= longest:
         return f"{field} is the model's maximum, {longest:,}: {otherwise}"
-    return f"raise {field} (the model reads up to {longest:,} tokens), or {otherwise}"
+    also = f" and {together}" if together else ""
+    return f"raise {field}{also} (the model has {longest:,} positions), or {otherwise}"
 
 
 class Packed(NamedTuple):

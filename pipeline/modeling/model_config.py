@@ -65,10 +65,12 @@ MLM_HEADS = (
 def model_config(folder: Path) -> dict[str, Any]:
     """Reads config.json of a checkpoint, with BERT's names of fields.
 
-    Raises InputError if it is missing, not of an encoder, of code in the folder, or has an impossible or unsupported
-    field. A type that is not in `TYPES` needs transformers, which takes seconds to import.
+    Raises InputError if it is missing, not of an encoder, of code in the folder, of an adapter or of quantised weights,
+    or has an impossible or unsupported field. A type that is not in `TYPES` needs transformers, which takes seconds to
+    import.
     """
     path = folder / "config.json"
+    _check_adapter(folder)
     try:
         config = json.loads(path.read_text("utf-8"))
         model_type = config["model_type"]
@@ -79,6 +81,10 @@ def model_config(folder: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not the configuration of a Hugging Face model") from error
     check_own_code(path, config)
+    if config.get("quantization_config") is not None:
+        raise InputError(
+            f"{path}: quantization_config: quantised weights are not supported: use the model that they were made of"
+        )
     if not is_packed(config):
         from pipeline.modeling.other_encoders import with_standard_names
 
@@ -172,6 +178,16 @@ def check_own_code(path: Path, settings: Mapping[str, Any]) -> None:
     if settings.get("auto_map"):
         raise InputError(
             f"{path}: auto_map names code of the model's own, which is never run: without it, another model"
+        )
+
+
+def _check_adapter(folder: Path) -> None:
+    """Raises InputError for a folder of PEFT: without the adapter, its base model would be used as if it were this."""
+    path = folder / "adapter_config.json"
+    if path.is_file():
+        raise InputError(
+            f"{path}: an adapter (PEFT) is not supported: merge it into the model (`merge_and_unload`), "
+            "then save that with `save_pretrained`"
         )
 
 

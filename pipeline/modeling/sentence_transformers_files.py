@@ -4,7 +4,8 @@ Shapes: D dimensions of the model, E of a vector.
 """
 
 import json
-from collections.abc import Sequence
+import os.path
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -163,9 +164,15 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
     if not path.is_file():
         return []
     try:
-        return [(_kind(str(module["type"])), folder / module["path"]) for module in read_model_json(path, list)]
+        modules = [
+            (_kind(str(module["type"])), os.path.normpath(module["path"])) for module in read_model_json(path, list)
+        ]
     except (LookupError, TypeError) as error:
         raise InputError(f"{path}: not a list of modules with type and path") from error
+    for _, inside in modules:
+        if os.path.isabs(inside) or ".." in Path(inside).parts:
+            raise InputError(f"{path}: the path {inside!r} leads out of the model's folder")
+    return [(kind, folder / inside) for kind, inside in modules]
 
 
 def _kind(name: str) -> str:
@@ -196,7 +203,7 @@ def read_dense_settings(folder: Path) -> DenseSettings:
     for field in ("module_input_name", "module_output_name"):
         if settings.get(field) not in (None, "sentence_embedding"):
             raise InputError(f"{folder}: {field} {settings[field]!r} is not supported: only 'sentence_embedding'")
-    has_bias = bool(settings.get("bias", True))
+    has_bias = read_flag(folder / "config.json", settings, "bias", True)
     return DenseSettings(settings.get("in_features"), settings.get("out_features"), has_bias, name)
 
 
@@ -214,6 +221,9 @@ def _read_dense(folder: Path) -> Dense:
         raise InputError(f"{path}: the projection cannot be loaded: {reason(error)}") from error
     if {name: tuple(x.shape) for name, x in weights.items()} != expected:
         raise InputError(f"{path}: the projection's weights differ from its config.json")
+    for name, x in weights.items():
+        if not x.isfinite().all():
+            raise InputError(f"{path}: the projection is damaged: {name} has NaN or infinite numbers")
     return Dense(weights["linear.weight"], weights.get("linear.bias"), settings.activation)
 
 
@@ -225,6 +235,16 @@ def read_model_json(path: Path, kind: type) -> Any:
         raise InputError(f"{path}: cannot be read, so the model's vectors are unknown: {error}") from error
     if not isinstance(value, kind):
         raise InputError(f"{path}: must be a JSON {kind.__name__}, not a {type(value).__name__}")
+    return value
+
+
+def read_flag(path: Path, settings: Mapping[str, Any], name: str, default: bool) -> bool:
+    """Returns a setting that is true or false, read from `path`; `default` if it is missing. Raises InputError."""
+    value = settings.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise InputError(f"{path}: {name} must be true or false: {value!r}")
     return value
 
 

@@ -80,6 +80,22 @@ def own_module(folder: Path) -> Path:
     return folder
 
 
+def pooling_in(place: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = sentence(folder) / "modules.json"
+        modules = json.loads(path.read_text())
+        modules[1]["path"] = place
+        write_json(path, modules)
+        return folder
+
+    return make
+
+
+def adapter(folder: Path) -> Path:
+    write_json(plain(folder) / "adapter_config.json", {"peft_type": "LORA"})
+    return folder
+
+
 def own_tokenizer(folder: Path) -> Path:
     path = plain(folder) / "tokenizer_config.json"
     write_json(path, {**json.loads(path.read_text()), "auto_map": {"AutoTokenizer": ["own.Own", None]}})
@@ -156,7 +172,46 @@ def own_tokenizer(folder: Path) -> Path:
         (without("model.safetensors", "pytorch_model.bin"), "no model.safetensors; transformers' save_pretrained"),
         (without("tokenizer.json"), "no tokenizer: tokenizer.json, vocab.txt, vocab.json are all"),
         (lambda f: sentence(f, prompts=["a"]), "config_sentence_transformers.json: prompts must be"),
-        (lambda f: sentence(f, texts={"max_seq_length": math.inf}), "sentence_bert_config.json: a length must be"),
+        (
+            lambda f: sentence(f, texts={"max_seq_length": math.inf}),
+            "sentence_bert_config.json: max_seq_length must be",
+        ),
+        *(
+            (
+                lambda f, length=length: sentence(f, texts={"max_seq_length": length}),
+                f"sentence_bert_config.json: max_seq_length must be a number of tokens, at least 4: {length}",
+            )
+            for length in (-1, 0)
+        ),
+        (
+            lambda f: sentence(f, texts={"do_lower_case": "no"}),
+            "sentence_bert_config.json: do_lower_case must be true or false: 'no'",
+        ),
+        *(
+            (
+                lambda f, name=name: sentence(f, pooling={name: 999}),
+                f"1_Pooling/config.json: {name} is 999, but the model has 24 dimensions",
+            )
+            for name in ("word_embedding_dimension", "embedding_dimension")
+        ),
+        (
+            lambda f: sentence(f, pooling={"pooling_mode_mean_tokens": "yes"}),
+            "1_Pooling/config.json: pooling_mode_mean_tokens must be true or false: 'yes'",
+        ),
+        (
+            lambda f: sentence(f, pooling={"include_prompt": 0}),
+            "1_Pooling/config.json: include_prompt must be true or false: 0",
+        ),
+        (map_of(bias="no"), "2_Dense/config.json: bias must be true or false: 'no'"),
+        *(
+            (pooling_in(path), f"modules.json: the path '{path}' leads out of the model's folder")
+            for path in ("../../x", "/x", "..")
+        ),
+        (
+            config_of(quantization_config={"quant_method": "gptq"}),
+            "config.json: quantization_config: quantised weights are not supported",
+        ),
+        (adapter, "adapter_config.json: an adapter (PEFT) is not supported: merge it into the model"),
         (cased, "do_lower_case with a tokenizer that keeps upper case"),
     ],
 )

@@ -21,8 +21,10 @@ def test_missing_and_unjudged_collections_are_reported(tmp_path: Path) -> None:
     folder = beir(tmp_path / "unjudged", splits=["train"])
     (tmp_path / "file").write_text("")
     (tmp_path / "bare").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
     for name, line in {
         str(tmp_path / "none"): "no such folder",
+        str(tmp_path / "loop"): f"the link {tmp_path / 'loop'} leads back to itself",
         str(tmp_path / "file"): "is a file, not a folder in BEIR's layout or an id of ir_datasets",
         str(tmp_path / "bare"): "corpus.jsonl does not exist, plain or compressed",
         str(folder): "no judgements: neither qrels/dev.tsv nor qrels/test.tsv exists",

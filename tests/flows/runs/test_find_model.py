@@ -26,7 +26,13 @@ from tasks.keys import key_of
 def test_missing_models_are_reported(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "reachable", lambda seconds: False)
     (tmp_path / "file").write_text("")
+    loop, dangling = tmp_path / "loop", tmp_path / "dangling"
+    loop.symlink_to("loop")
+    dangling.symlink_to("gone")
     for name, line in {
+        str(loop): f"the link {loop} leads back to itself",
+        str(dangling): f"the link {dangling} leads to gone, which does not exist",
+        str(dangling / "model"): f"the link {dangling} leads to gone, which does not exist",
         str(tmp_path / "none"): "no such folder",
         "./none": "no such folder",
         str(tmp_path / "file"): "is a file, not a folder with a model",

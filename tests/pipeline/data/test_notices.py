@@ -176,17 +176,18 @@ def test_cut_texts_are_reported_however_few(unread_N, lines):
 
 
 @pytest.mark.parametrize(
-    ("used", "advice"),
+    ("used", "together", "advice"),
     [
-        (64, "raise encode.passage_tokens (the model reads up to 80 tokens), or x"),
-        (80, "encode.passage_tokens is the model's maximum, 80: x"),
+        (64, "", "raise encode.passage_tokens (the model has 80 positions), or x"),
+        (64, "y of all stages", "raise encode.passage_tokens and y of all stages (the model has 80 positions), or x"),
+        (80, "y of all stages", "encode.passage_tokens is the model's maximum, 80: x"),
     ],
 )
-def test_the_field_to_change_is_named_while_the_model_has_room(used, advice, tmp_path):
+def test_the_field_to_change_is_named_while_the_model_has_room(used, together, advice, tmp_path):
     from transformers import BertConfig
 
     BertConfig(max_position_embeddings=80).save_pretrained(tmp_path)
-    assert to_change("encode.passage_tokens", used, tmp_path, "x") == advice
+    assert to_change("encode.passage_tokens", used, tmp_path, "x", together) == advice
 
 
 @pytest.mark.parametrize("name", ["no\nfile.trec", "no\rfile.trec", "no\u2028file.trec", "no\x1b[31mfile.trec"])

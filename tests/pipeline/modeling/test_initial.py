@@ -18,10 +18,11 @@ from transformers.activations import ACT2FN
 from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.modeling import initial as stage
+from pipeline.modeling.adopt import AdoptConfig, adopt
 from pipeline.modeling.checkpoint import load_backbone_for_mlm, load_encoder, load_head, longest_input, save_checkpoint
 from pipeline.modeling.initial import InitialConfig, initial, missing
 from pipeline.modeling.model_config import ACTIVATIONS, field
-from pipeline.modeling.sentence_transformers_files import Vector
+from pipeline.modeling.sentence_transformers_files import Dense, Vector
 from pipeline.runtime.work import Work, silent
 from pipeline.tokenization import wordpiece
 from pipeline.tokenization.tokenizer import TokenizerConfig, tokenizer
@@ -273,3 +274,32 @@ def test_a_notice_names_settings_that_differ_from_the_models_folder(inputs, tmp_
     config = InitialConfig(**{**SCRATCH, "checkpoint": tmp_path / "ready"})
     reported = initial(config, *inputs, work(tmp_path / "out"), ENCODER.model_copy(update=fields)).get("notice")
     assert notice in reported if notice else reported is None
+
+
+@pytest.mark.parametrize(("weight", "value"), [("encoder.layer.1.output.dense.bias", "nan"), ("head.x", "-inf")])
+def test_weights_that_are_not_finite_are_named_when_the_model_is_loaded(inputs, tmp_path, weight, value):
+    model, _ = run(inputs, tmp_path / "first")
+    head = {"x": torch.zeros(3)} if weight == "head.x" else None
+    faulty = head["x"] if head else model.get_parameter(f"bert.{weight}")
+    faulty.data[1] = float(value)
+    save_checkpoint(tmp_path / "given", model, inputs[0], head)
+    name = "x" if head else f"bert.{weight}"
+    line = f"{tmp_path / 'given'}: the model is damaged: weight {name} has NaN or infinite numbers"
+    with pytest.raises(InputError, match=f"^{re.escape(line)}$"):
+        run(inputs, tmp_path / "out", checkpoint=tmp_path / "given")
+    if head is None:
+        config = AdoptConfig(checkpoint=tmp_path / "given", pooling="cls", normalise=False)
+        with pytest.raises(InputError, match=re.escape(line.replace("bert.", ""))):
+            adopt(config, inputs[0], work(tmp_path / "adopted"))
+
+
+def test_a_projection_that_is_not_finite_is_named(inputs, tmp_path):
+    model, _ = run(inputs, tmp_path / "first")
+    weight_ED = torch.full((4, model.config.hidden_size), float("inf"))
+    save_checkpoint(tmp_path / "given", model, inputs[0], vector=Vector("cls", projection=Dense(weight_ED)))
+    with pytest.raises(
+        InputError, match=r"model\.safetensors: the projection is damaged: linear\.weight has NaN or inf"
+    ):
+        adopt(
+            AdoptConfig(checkpoint=tmp_path / "given", pooling="cls", normalise=False), inputs[0], work(tmp_path / "x")
+        )
