@@ -83,7 +83,7 @@ def model_config(folder: Path) -> dict[str, Any]:
     check_own_code(path, config)
     if config.get("quantization_config") is not None:
         raise InputError(
-            f"{path}: quantization_config: quantised weights are not supported: use the model that they were made of"
+            f"{path}: quantization_config: quantised weights are not supported: use the model without quantisation"
         )
     if not is_packed(config):
         from pipeline.modeling.other_encoders import with_standard_names
