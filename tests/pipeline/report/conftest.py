@@ -53,7 +53,7 @@ def inputs(tmp_path_factory) -> dict[str, Path | None]:
     pq.write_table(pa.table({"step": steps, **losses}), cocondenser / "history.parquet")
     pq.write_table(pa.table({"step": steps, "loss": 4 / steps}), stage2 / "query" / "history.parquet")
     for folder in (cocondenser, stage2 / "query"):
-        (folder / "config.json").write_text(json.dumps(shape | {"vocab_size": 8000}))
+        (folder / "config.json").write_text(json.dumps(shape | {"vocab_size": 8000, "max_position_embeddings": 128}))
     trained = {"condenser": None, "cocondenser": cocondenser, "stage1": None, "stage2": stage2}
     return {"collection": collection, "evaluate": metrics, **trained}
 
