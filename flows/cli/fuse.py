@@ -16,6 +16,7 @@ from flows.cli.options import (
     out,
     print_json,
     print_table,
+    warn,
     warn_questions_without_results,
 )
 from pipeline.paths import expand_home
@@ -68,5 +69,7 @@ def fuse(
             table.add_row(escape(name), share_text(value))
         print_table(table)
     warn_questions_without_results(str(qrels), fused.unlisted)
+    if fused.partial:
+        warn(f"questions that are not in all runs: {fused.partial:,} of {fused.questions:,}")
     text = f"{output}: {fusion_text(fused.method, fused.weight, fused.why, fused.reciprocal_k)}"
     out.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -95,12 +95,15 @@ def own_server(port: int, settings: Mapping[str, str] = {}, folder: Path | None 
 
 
 def wait_until_healthy(api: str, server: Server, output: Collection[str]) -> None:
-    """Raises InputError with a reason from `output` if the server ends, or does not answer within START_SECONDS."""
+    """Raises InputError if the server ends, with a reason from `output`, or does not answer within START_SECONDS."""
     end = time.monotonic() + START_SECONDS
     while not healthy(api):
-        if server.poll() is not None or time.monotonic() > end:
+        if server.poll() is not None:
             time.sleep(LOOK_SECONDS)  # its last lines may still arrive
             raise InputError(f"Prefect's server does not start: {failure_reason(tuple(output))}")
+        if time.monotonic() > end:
+            busy = "is this machine busy? Run the command again"
+            raise InputError(f"Prefect's server does not answer within {START_SECONDS} s: {busy}")
         time.sleep(LOOK_SECONDS)
 
 

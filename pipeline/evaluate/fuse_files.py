@@ -49,6 +49,8 @@ class Fused:
     why: str
     """Why method and weight are these."""
     questions: int
+    partial: int
+    """Questions that some run does not have."""
     judged: int
     """Questions with a relevant passage, which are measured. 0 without judgements."""
     unlisted: int
@@ -97,7 +99,10 @@ def fuse_files(
             measured[name] = round(float(ranks_Q.sum()) / judged, 6)
     _write(out, fused, [*questions], [*passages], depth)
     reason = chosen.chosen_on_dev, chosen.why
-    return Fused(choice.method, choice.weight, ways.k, *reason, total, judged, unlisted, measured)
+    listed_by_all = set.intersection(*(set(run.question_R.tolist()) for run in runs))
+    return Fused(
+        choice.method, choice.weight, ways.k, *reason, total, total - len(listed_by_all), judged, unlisted, measured
+    )
 
 
 def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float | None) -> None:

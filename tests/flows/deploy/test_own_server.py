@@ -235,6 +235,12 @@ def test_a_server_may_write_while_its_reason_is_read(home: Path, lines: int) -> 
         own_server.wait_until_healthy("http://127.0.0.1:9/api", dead, output)
 
 
+def test_a_server_that_does_not_answer_is_no_server_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_server, "START_SECONDS", 0)
+    with pytest.raises(InputError, match="does not answer within 0 s: is this machine busy"):
+        own_server.wait_until_healthy("http://127.0.0.1:9/api", FakeProcess(), ["Check out the dashboard"])
+
+
 NOTES = ["--set", "ingest.questions=[]", "--until", "ingest", "--json"]
 
 

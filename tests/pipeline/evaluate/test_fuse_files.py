@@ -122,6 +122,13 @@ def test_depth_cuts_each_question(tmp_path):
     assert {q: len(ids) for q, ids in lists_in(tmp_path / "out").items()} == {"q": 2, "r": 2}
 
 
+def test_questions_that_a_run_does_not_have_are_counted(tmp_path):
+    first, second = trec(tmp_path, "one", q="ab", r="a"), trec(tmp_path, "two", r="b", s="b")
+    fused = join(first, second)
+    assert (fused.questions, fused.partial) == (3, 2)
+    assert join(first, trec(tmp_path, "three", r="b", q="a")).partial == 0
+
+
 def test_more_questions_than_one_batch_are_fused(tmp_path):
     lists = {f"q{n}": "ab" if n % 2 else "ba" for n in range(1100)}
     first, second = trec(tmp_path, "one", **lists), trec(tmp_path, "two", **lists)
