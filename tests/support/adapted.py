@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import encoders
 import numpy as np
 import torch
 from indexes import write_flat_index
@@ -12,7 +13,6 @@ from searched import build, write_collection
 from pipeline.adapt.config import AdaptConfig
 from pipeline.dense import shard_reuse
 from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
-from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.sentence_transformers_files import Vector
 
 CONFIG = AdaptConfig(
@@ -35,17 +35,8 @@ CONFIG = AdaptConfig(
 LEARNABLE = {"queries": 120, "candidates": 20, "temperature": 0.2, "guard_queries": 100, "guard_p": 0.5}
 EASY = CONFIG.model_copy(update=LEARNABLE)
 """Enough to learn from, and a guard that nearly any gain satisfies."""
-ENCODER = EncoderConfig(
-    pooling="mean",
-    normalise=True,
-    projection=None,
-    tied=True,
-    question_tokens=24,
-    title_tokens=8,
-    title_separator="space",
-    question_prefix="",
-    passage_prefix="",
-)
+OTHER = {"pooling": "mean", "normalise": True, "question_tokens": 24, "title_tokens": 8, "title_separator": "space"}
+ENCODER = encoders.ENCODER.model_copy(update=OTHER)
 
 
 @dataclass(frozen=True)
