@@ -10,7 +10,7 @@ from pipeline.adapt.guard import AGREEING, compare, mapped_run
 from pipeline.adapt.linear_map import divergence_of, train_map, training_lists
 from pipeline.adapt.queries import GeneratedQuery, generate
 from pipeline.config import CountOrAuto
-from pipeline.data.collection import passage_id_array
+from pipeline.data.passages import in_parquet
 from pipeline.data.runs import Run
 from pipeline.dense.index_files import open_index
 from pipeline.dense.question_encoder import QuestionEncoder, question_encoder
@@ -49,7 +49,7 @@ def fit(
     model.encoder.to(device)
     budget = encoding_budget(token_budget, device, model.encoder.model.config)
     query_QE = encode_rows(model.encoder, [row for row in model.rows(texts) if row is not None], budget)
-    lexical = teacher.bm25_run(Path(bm25), texts, settings.depth + 1, passage_id_array(Path(collection)), progress)
+    lexical = teacher.bm25_run(Path(bm25), texts, settings.depth + 1, in_parquet(Path(collection)), progress)
     dense = teacher.dense_run(query_QE, opened, settings.depth + 1)
     fused = teacher.teach(lexical, dense, source_Q, settings.depth)
 

@@ -6,13 +6,13 @@ kind. On small collections an adaptation may harm; where it did, this agreement 
 Shapes: Q queries, N passages, E dimension of a vector, K passages of a list.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from pipeline.adapt.apply_map import apply_map
 from pipeline.adapt.teacher import as_run, first, without
+from pipeline.data.qrels import Qrels
 from pipeline.data.runs import Run
 from pipeline.dense.exact import Found, exact_top_k
 from pipeline.dense.rescore import best_k
@@ -34,7 +34,6 @@ class GuardResult(NamedTuple):
     after: float
     p: float
     """Two-sided, of the difference."""
-    queries: int
 
     def accepts(self, p: float) -> bool:
         """Whether the adapted model agrees better, with a smaller p."""
@@ -43,30 +42,28 @@ class GuardResult(NamedTuple):
 
 def compare(fused: Run, start: Run, mapped: Run, source_Q: np.ndarray, seed: int) -> GuardResult:
     """Compares the lists of the model as it was and of the adapted one. `source_Q`: passages that are left out."""
-    reference = {query: {p: AGREEING + 1 - rank for p, rank in ranked.items()} for query, ranked in _lists(fused)}
-    values = [_agreement(reference, dict(_lists(without(run, source_Q))), len(source_Q)) for run in (start, mapped)]
+    grades = {
+        query: {p: AGREEING + 1 + place for p, place in places.items()} for query, places in _ranks(fused).items()
+    }
+    values = [_agreement(grades, _ranks(without(run, source_Q)), len(source_Q)) for run in (start, mapped)]
     (p,) = p_values((values[1] - values[0])[:, None], "randomisation", PERMUTATIONS, seed)
-    return GuardResult(float(values[0].mean()), float(values[1].mean()), rounded_p(p), len(source_Q))
+    return GuardResult(float(values[0].mean()), float(values[1].mean()), rounded_p(p))
 
 
-def _lists(run: Run) -> list[tuple[str, dict[str, int]]]:
-    """Returns (query, {passage: rank}) of the first passages of each query."""
+def _ranks(run: Run) -> Qrels:
+    """Returns {query: {passage: -rank}} of the first passages of each query."""
     short = first(run, AGREEING)
     found: dict[str, dict[str, int]] = {}
     for query, passage, rank in zip(
         short.question_R.tolist(), short.passage_R.tolist(), short.rank_R.tolist(), strict=True
     ):
-        found.setdefault(str(query), {})[str(passage)] = rank
-    return [*found.items()]
+        found.setdefault(str(query), {})[str(passage)] = -rank
+    return found
 
 
-def _agreement(
-    reference: Mapping[str, Mapping[str, int]], lists: Mapping[str, Mapping[str, int]], queries: int
-) -> np.ndarray:
+def _agreement(grades: Qrels, run: Qrels, queries: int) -> np.ndarray:
     """Returns nDCG@10 of each query, [Q]."""
-    run = {query: {passage: -rank for passage, rank in ranked.items()} for query, ranked in lists.items()}
-    qrels = {query: dict(grades) for query, grades in reference.items()}
-    values_QM = measure(run, [str(query) for query in range(queries)], qrels, 1)
+    values_QM = measure(run, [str(query) for query in range(queries)], grades, 1)
     return np.asarray(values_QM[:, MEASURES.index("nDCG@10")])
 
 

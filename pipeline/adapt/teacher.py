@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.bm25.searcher import Hits, Searcher, complete_hits
+from pipeline.data.passages import Passages
 from pipeline.data.runs import Run, ranked
 from pipeline.dense.exact import exact_top_k
 from pipeline.dense.index_files import Index
@@ -18,27 +17,24 @@ from pipeline.evaluate.fusion import Choice, fuse
 from pipeline.runtime.work import Progress
 
 EQUAL = Choice("z_score_sum", 0.5)
-UNUSED_K = 60.0
-"""Of reciprocal ranks."""
 TOGETHER = 64
 """Queries of a request to Lucene."""
 
 
-def bm25_run(bm25: Path, texts: Sequence[str], depth: int, passage_ids: pa.Array, progress: Progress) -> Run:
+def bm25_run(bm25: Path, texts: Sequence[str], depth: int, passages: Passages, progress: Progress) -> Run:
     """Returns BM25's list of each text, with equal scores in passage order."""
     numbers_of, scores_of = [], []
     with Searcher(bm25) as searcher:
         for start in range(0, len(texts), TOGETHER):
-            for numbers_K, scores_K in hits(searcher, texts[start : start + TOGETHER], depth, len(passage_ids)):
+            for numbers_K, scores_K in hits(searcher, texts[start : start + TOGETHER], depth, passages.count):
                 numbers_of.append(numbers_K)
                 scores_of.append(scores_K)
             progress(len(numbers_of), len(texts), "queries")
         number_R = np.concatenate([np.zeros(0, np.int64), *numbers_of])
         known, place_R = np.unique(number_R, return_inverse=True)
-        row_of = pc.index_in(pa.array(searcher.ids(known), pa.string()), value_set=passage_ids)
+        row_of = passages.rows(searcher.ids(known))
     question_R = np.repeat(np.arange(len(texts)), [len(one) for one in numbers_of])
-    passage_R = row_of.to_numpy(zero_copy_only=False).astype(np.int64)[place_R]
-    return first(ranked(question_R, passage_R, np.concatenate([np.zeros(0), *scores_of])), depth)
+    return first(ranked(question_R, row_of[place_R], np.concatenate([np.zeros(0), *scores_of])), depth)
 
 
 def hits(searcher: Searcher, texts: Sequence[str], depth: int, passages: int) -> list[Hits]:
@@ -76,7 +72,7 @@ def _rows(run: Run, kept_R: np.ndarray) -> Run:
 
 def teach(bm25: Run, dense: Run, source_Q: np.ndarray, depth: int) -> Run:
     """Returns the fused list of each query without its own passage. The two lists are longer than `depth` by one."""
-    return fuse([first(without(run, source_Q), depth) for run in (bm25, dense)], EQUAL, UNUSED_K)
+    return fuse([first(without(run, source_Q), depth) for run in (bm25, dense)], EQUAL)
 
 
 def candidates(fused: Run, queries: int, number: int) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ from pipeline.data.qrels import Qrels, read_qrels
 from pipeline.data.runs import SCHEMA, Run, trec_lines
 from pipeline.data.text.text_files import check_file
 from pipeline.errors import InputError
-from pipeline.evaluate.fusion import Method, fuse
+from pipeline.evaluate.fusion import RECIPROCAL_K, Method, fuse
 from pipeline.evaluate.fusion_choice import Judged, Ways, choose, is_relevant, reciprocal_ranks
 from pipeline.paths import absolute_path
 from pipeline.runtime.work import silent
@@ -26,7 +26,7 @@ from pipeline.runtime.work import silent
 WAYS = Ways(
     methods=("z_score_sum", "weighted_sum", "reciprocal_rank"),
     weights=tuple(n / 10 for n in range(1, 10)),
-    k=60.0,
+    k=RECIPROCAL_K,
     test="randomisation",
     permutations=10_000,
     seed=42,

@@ -13,6 +13,8 @@ import numpy as np
 from pipeline.data.runs import Run, ranked
 
 Method = Literal["reciprocal_rank", "weighted_sum", "z_score_sum"]
+RECIPROCAL_K = 60.0
+"""Cormack, Clarke and Buettcher (2009)."""
 DIGITS = 12
 """Decimal places of a fused score: smaller differences are rounding errors."""
 
@@ -43,7 +45,7 @@ class Union:
         return np.round(score_R, DIGITS) + 0.0  # turns -0 into 0
 
 
-def union(runs: Sequence[Run], method: Method, k: float) -> Union:
+def union(runs: Sequence[Run], method: Method, k: float = RECIPROCAL_K) -> Union:
     """Returns the candidates of each question, the passages in at least one of its lists, whatever their depths.
 
     Parts of the sum: `reciprocal_rank`: 1 / (k + rank) (Cormack, Clarke and Buettcher, 2009); 0 if a list lacks the
@@ -89,7 +91,7 @@ def _standardised(share_R: np.ndarray, question_R: np.ndarray) -> np.ndarray:
     return off_R / spread_Q[question_R]
 
 
-def fuse(runs: Sequence[Run], choice: Choice, k: float) -> Run:
+def fuse(runs: Sequence[Run], choice: Choice, k: float = RECIPROCAL_K) -> Run:
     """Returns the fused run of all passages in at least one of two or more runs, equal scores in passage order."""
     joined = union(runs, choice.method, k)
     return ranked(joined.question_R, joined.passage_R, joined.score_R(choice.weight))

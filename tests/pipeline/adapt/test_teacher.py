@@ -6,7 +6,7 @@ from adapted import CONFIG, Corpus
 from pipeline.adapt import teacher
 from pipeline.adapt.fit import of_queries
 from pipeline.adapt.queries import generate
-from pipeline.data.collection import passage_id_array
+from pipeline.data.passages import in_parquet
 from pipeline.data.runs import Run, ranked
 from pipeline.dense.index_files import open_index
 from pipeline.runtime.work import silent
@@ -17,7 +17,7 @@ def lists(corpus: Corpus) -> tuple[Run, np.ndarray]:
     training, _ = generate(corpus.collection, CONFIG)
     source_Q = np.array([query.passage for query in training])
     texts = [query.text for query in training]
-    lexical = teacher.bm25_run(corpus.bm25, texts, CONFIG.depth + 1, passage_id_array(corpus.collection), silent)
+    lexical = teacher.bm25_run(corpus.bm25, texts, CONFIG.depth + 1, in_parquet(corpus.collection), silent)
     # A query is found as the first by its own passage in both lists.
     dense = teacher.dense_run(corpus.vectors_ND[source_Q], open_index(corpus.index), CONFIG.depth + 1)
     assert (dense.passage_R[dense.rank_R == 1] == source_Q).all()
@@ -41,9 +41,9 @@ def test_lists_are_the_same_again(corpus: Corpus) -> None:
 
 
 def test_equal_bm25_scores_are_in_passage_order_beyond_the_depth(corpus: Corpus) -> None:
-    ids = passage_id_array(corpus.collection)
+    passages = in_parquet(corpus.collection)
     texts = ["ledger", "no such word as zzz"]
-    every, few = (teacher.bm25_run(corpus.bm25, texts, depth, ids, silent) for depth in (60, 5))
+    every, few = (teacher.bm25_run(corpus.bm25, texts, depth, passages, silent) for depth in (60, 5))
     assert len(few.passage_R) == 5
     assert (few.passage_R == every.passage_R[:5]).all()
     tied = np.diff(every.score_R) == 0
