@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from flows.cli.options import (
     QRELS_FORMATS,
@@ -15,7 +14,7 @@ from flows.cli.options import (
     Samples,
     SampleSeed,
     TestOfDifferences,
-    columns,
+    differences_table,
     measures_table,
     out,
     print_json,
@@ -27,7 +26,7 @@ from flows.cli.options import (
 from pipeline.paths import expand_home
 
 if TYPE_CHECKING:
-    from pipeline.evaluate.run_files import Counts, Estimates
+    from pipeline.evaluate.run_files import Counts
 
 
 def evaluate(
@@ -65,18 +64,6 @@ def evaluate(
         warn(f"{qrels}: questions without a relevant passage, left out: {evaluation.questions_without_relevant:,}")
     for name, counts in evaluation.counts.items():
         warn_of_run(name, counts)
-
-
-def differences_table(differences: "Estimates") -> Table:
-    """One row per measure."""
-    from pipeline.evaluate.short_tables import DIFFERENCE, difference_texts
-
-    table = columns()
-    for name in ("", "difference", *DIFFERENCE):
-        table.add_column(name, justify="right" if name else "left")
-    for measure, difference in differences.items():
-        table.add_row(measure, *difference_texts(difference))
-    return table
 
 
 def warn_of_run(name: str, counts: "Counts") -> None:

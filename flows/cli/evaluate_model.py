@@ -10,6 +10,7 @@ from flows.cli.options import (
     Json,
     Settings,
     StoreFolder,
+    differences_table,
     measures_table,
     out,
     print_json,
@@ -119,7 +120,6 @@ def print_measures(metrics: dict[str, Any]) -> None:
 
 def print_adaptation(metrics: dict[str, Any]) -> None:
     """The adapted model and its fusion against the model as it is, a table for each split and pair."""
-    from flows.cli.evaluate import differences_table
     from pipeline.evaluate.rows import ADAPTED, FUSION
     from pipeline.evaluate.short_tables import TABLE
 

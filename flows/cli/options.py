@@ -141,3 +141,15 @@ def existing_store(folder: Path | None) -> "Store":
     if not store.format.exists() and any(root.iterdir()):
         raise InputError(f"{root}: no store: it has no {store.format.name}")
     return store
+
+
+def differences_table(differences: "Estimates") -> Table:
+    """One row per measure."""
+    from pipeline.evaluate.short_tables import DIFFERENCE, difference_texts
+
+    table = columns()
+    for name in ("", "difference", *DIFFERENCE):
+        table.add_column(name, justify="right" if name else "left")
+    for measure, difference in differences.items():
+        table.add_row(measure, *difference_texts(difference))
+    return table

@@ -10,7 +10,7 @@ from flows.graph import early_checks
 from flows.graph.plan import plan
 from flows.graph.selection import up_to
 from pipeline.errors import InputError
-from pipeline.paths import absolute_path
+from pipeline.paths import absolute_path, broken_link
 from pipeline.runtime.host import has_apple_silicon
 from pipeline.runtime.launch import check_processes, gpus
 from pipeline.runtime.work import Machine
@@ -110,7 +110,8 @@ def missing(node: Node) -> list[str]:
     absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
     unreported = [(name, path) for name, path in absent if not any(str(path) in line for line in lines)]
     return in_recipe + [
-        f"{entry.field_of(node.name, name)}: {absolute_path(path)}: no such file or folder" for name, path in unreported
+        f"{entry.field_of(node.name, name)}: {absolute_path(path)}: {broken_link(path) or 'no such file or folder'}"
+        for name, path in unreported
     ]
 
 

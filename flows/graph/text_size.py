@@ -19,11 +19,11 @@ from pipeline.errors import InputError
 from tasks.keys import sources_of
 from tasks.node import Node
 
-BYTES = 4.0
-"""Of UTF-8 text for each token."""
+BYTES_PER_TOKEN = 4.0
+"""Of UTF-8 text."""
 COMPRESSION = 2.5
 """Size of a text relative to its compressed file, markup of its format left out."""
-CONTENT = {
+TEXT_SHARE = {
     ".py": 0.3,
     **dict.fromkeys((".html", ".htm", ".xhtml"), 0.33),
     ".pdf": 0.4,
@@ -128,7 +128,7 @@ def _unjudged(collection: Path, questions: int) -> int | None:
 def _of_sources(node: Node) -> TextSize | None:
     config: Any = node.config
     try:
-        tokens = _text_bytes(node) / BYTES
+        tokens = _text_bytes(node) / BYTES_PER_TOKEN
         questions = _questions(config)
     except (InputError, OSError):  # a run reports it
         return None
@@ -169,7 +169,7 @@ def _text_bytes(node: Node) -> float:
 def _content(path: Path) -> float:
     packed = COMPRESSION if path.suffix in text_files.ENDINGS else 1.0
     ending = Path(text_files.plain_name(path)).suffix.lower()
-    return path.stat().st_size * packed * CONTENT.get(ending, 1.0)
+    return path.stat().st_size * packed * TEXT_SHARE.get(ending, 1.0)
 
 
 def _generated(config: TextConfig | PydocsConfig, passages: float) -> dict[str, int]:

@@ -130,7 +130,7 @@ def assembled(
         "fusion": chosen.pop(FUSION, None),
         "fusions": chosen,
         "systems": counts,
-        "winner_on_dev": winner(splits, dense),
+        "winner_on_dev": answering_system(splits, dense),
         "splits": splits,
     }
 
@@ -153,7 +153,7 @@ def read_runs(
     return {name: run for name, run in every.items() if run is not None}
 
 
-def winner(splits: Mapping[str, Any], dense: str | None) -> str | None:
+def answering_system(splits: Mapping[str, Any], dense: str | None) -> str | None:
     """Returns what answers questions after a look at dev: `fusion`, or one of its runs (`dense`, `bm25`) that at least
     FEWEST questions prove better. `dense` if no split has a fusion, `bm25` if there is no dense run. None without dev.
 

@@ -47,7 +47,7 @@ def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:
 
     Raises InputError if one cannot be loaded or has another vocabulary than `tokenizer`.
     """
-    from pipeline.modeling.checkpoint import check_finite, load_encoder, save_checkpoint
+    from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
     from pipeline.modeling.initial import check_vocabulary
     from pipeline.modeling.model_config import model_config, slower
     from pipeline.modeling.sentence_transformers_files import Vector, read_vector
@@ -55,7 +55,6 @@ def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:
     for folder in folders(config.checkpoint):
         existing = read_model(folder)
         model = load_encoder(existing.folder)
-        check_finite(existing.folder, model.state_dict())
         check_vocabulary(f"existing model {folder}", existing.folder, model.config.vocab_size, tokenizer)
         vector = Vector(
             existing.pooling or config.pooling,

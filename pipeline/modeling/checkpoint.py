@@ -228,7 +228,7 @@ def longest_input(model: PreTrainedModel) -> int:
 
 
 def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: Any) -> PreTrainedModel:
-    """Loads a model strictly: the folder has each weight in its shape, and no other weights than those `ignored`."""
+    """Loads a model strictly: the folder has each weight in its shape, all finite, and only `ignored` ones besides."""
     model_config(folder)
     logging.disable_progress_bar()
     verbosity = logging.get_verbosity()
@@ -257,6 +257,7 @@ def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: A
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise InputError(f"{folder}: the model {fault} weight {names[0]}{more}")
+    check_finite(folder, model.state_dict())
     _align(model)
     if not architecture(model).is_packed:
         padded.check(model.eval(), str(folder))

@@ -137,7 +137,7 @@ def initial(
             model = checkpoint.with_new_mlm_head(model, config.seed)
         check_vocabulary(place, folder, model.config.vocab_size, tokenizer)
         head = load_head(folder) if (folder / "head.safetensors").is_file() else None
-        checkpoint.check_finite(folder, {**model.state_dict(), **(head or {})})
+        checkpoint.check_finite(folder, head or {})
         objective = head_objective(folder)
     else:
         model, objective = _from_scratch(config, Tokens.open(tokens), work), "condenser"

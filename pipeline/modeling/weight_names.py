@@ -56,7 +56,7 @@ OLD = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"
 """Ends of names in old files, which transformers also reads."""
 
 
-def needed(config: Mapping[str, Any]) -> list[str]:
+def needed_weights(config: Mapping[str, Any]) -> list[str]:
     """Returns the names, without a prefix such as `bert.`. `config`: of `model_config`, of a type in `PARTS`."""
     parts = PARTS[config["model_type"]]
     modules = [parts.norm]
@@ -65,10 +65,10 @@ def needed(config: Mapping[str, Any]) -> list[str]:
     return [f"{table}.weight" for table in parts.tables] + [f"{name}.{end}" for name in modules for end in ends]
 
 
-def lacking(config: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Returns those of `needed` that `names`, the weights of a file, do not have, whatever their prefix."""
+def missing_weights(config: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Returns those of `needed_weights` that `names`, the weights of a file, do not have, whatever their prefix."""
     found = {_without_prefix(name, PARTS[config["model_type"]]) for name in names}
-    return [name for name in needed(config) if name not in found]
+    return [name for name in needed_weights(config) if name not in found]
 
 
 def _without_prefix(name: str, parts: Parts) -> str:

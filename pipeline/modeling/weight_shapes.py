@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pipeline.errors import InputError, reason
 from pipeline.modeling.model_config import is_packed, own_name
-from pipeline.modeling.weight_names import lacking
+from pipeline.modeling.weight_names import missing_weights
 
 Shapes = dict[str, tuple[int, ...]]
 """{name of a weight: its shape}."""
@@ -56,7 +56,7 @@ def check_weights(folder: Path, config: Mapping[str, Any]) -> None:
         if size.field in config:
             for actual in {shape[size.axis] for name, shape in shapes.items() if re.search(size.weights, name)}:
                 _check(path, kind, size.field, config[size.field], actual, size.unit)
-    absent = lacking(config, shapes) if is_packed(config) else []
+    absent = missing_weights(config, shapes) if is_packed(config) else []
     if absent:
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise InputError(f"{folder}: the model lacks weight {absent[0]}{more}")

@@ -85,7 +85,7 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
     import json
 
     from pipeline.modeling.biencoder import Encoder, check_fits
-    from pipeline.modeling.checkpoint import check_finite, load_encoder, save_checkpoint
+    from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
     from pipeline.modeling.initial import FILES, HUB_FILES
     from pipeline.modeling.model_config import check_padding, model_config, slower
     from pipeline.modeling.sentence_transformers_files import CLS, read_vector
@@ -99,7 +99,6 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
         folder = hub.fetch(config.pretrained, config.revision, patterns, FILES)
     existing = _read(config, folder)
     model = load_encoder(existing.folder)
-    check_finite(existing.folder, model.state_dict())
     tokenizer = _tokenizer(config, existing)
     specials, names = special_tokens(tokenizer)
     config_json = model_config(existing.folder)

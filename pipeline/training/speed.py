@@ -4,6 +4,7 @@ For the estimates of a plan. On a CPU all processes of a stage are measured side
 frequency; the result of a processor and a shape is kept in the user's cache. No stage computes with it.
 """
 
+import importlib
 import json
 import logging
 import sys
@@ -22,8 +23,6 @@ LOG = logging.getLogger(__name__)
 LAYERS = 2
 ROW = 100
 """Tokens of each text."""
-TOKENS = {"cpu": 2000, "mps": 8192, "cuda": 65_536}
-"""Tokens of a pass, as `machine.token_budget` chooses them."""
 SECONDS = 1.0
 """At least so long each kind of pass is repeated; the fastest counts, because other work slows some down."""
 VOCABULARY = 1000
@@ -110,10 +109,10 @@ def measure(layer: Layer, device: str, ready: Callable[[], Any]) -> Speed:
     from pipeline.modeling.biencoder import Encoder, vectors
     from pipeline.modeling.frozen import FrozenConfig, FrozenEncoder
     from pipeline.modeling.inputs import pack
+    from pipeline.training.memory import CPU_BUDGET, CUDA_BUDGET, MPS_BUDGET
 
     start = time.process_time()  # without the time of other programs, as in `_fastest`
-    from transformers import BertForMaskedLM  # noqa: F401 (each training imports such a class)
-
+    importlib.import_module("transformers.models.bert.modeling_bert")  # as each training does
     training_start = time.process_time()
     torch.manual_seed(0)
     config = FrozenConfig(
@@ -136,7 +135,7 @@ def measure(layer: Layer, device: str, ready: Callable[[], Any]) -> Speed:
         else:
             torch.nn.init.ones_(weight)
     encoder = Encoder(model, "mean").to(device)
-    rows = TOKENS[device] // ROW
+    rows = {"cpu": CPU_BUDGET, "mps": MPS_BUDGET, "cuda": CUDA_BUDGET}[device] // ROW
     packed = pack(list(np.random.default_rng(0).integers(VOCABULARY, size=(rows, ROW))), device)
 
     def forward() -> None:

@@ -330,11 +330,14 @@ def test_a_cross_encoder_with_its_own_tokenizer_is_checked_before_condenser(
     assert "condenser " not in result.stderr + result.stdout
 
 
-def test_a_missing_source_of_negatives_is_one_line_with_the_users_setting() -> None:
+def test_a_missing_source_of_negatives_is_one_line_with_the_users_setting(tmp_path: Path) -> None:
     def missing_lines(setting: str) -> list[str]:
         return [*{line: None for node in nodes(resolve("tiny", [setting])) for line in missing(node)}]
 
     assert missing_lines("rounds.miner=gone") == [f"rounds.miner: {Path.cwd() / 'gone'}: no such file or folder"]
+    (tmp_path / "loop").symlink_to("loop")
+    circle = f"the link {tmp_path / 'loop'} leads back to itself"
+    assert missing_lines(f"rounds.miner={tmp_path / 'loop'}") == [f"rounds.miner: {tmp_path / 'loop'}: {circle}"]
     assert missing_lines("negatives_file={file: gone.tsv, number: null, seed: 0, page_questions: 0}") == [
         f"{Path.cwd() / 'gone.tsv'} does not exist"
     ]

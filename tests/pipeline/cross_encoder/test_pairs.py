@@ -16,7 +16,7 @@ from pipeline.cross_encoder.lengths import Lengths, check_cross_encoder, read_le
 from pipeline.cross_encoder.pairs import PairForm, PairRows, pair_row, pair_rows, read_pair_form, score_rows
 from pipeline.errors import InputError
 from pipeline.modeling.architectures.registry import architecture
-from pipeline.modeling.checkpoint import load_classifier
+from pipeline.modeling.checkpoint import load_classifier, save_classifier
 from pipeline.tokenization.token_files import Specials, Tokens
 from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 from pipeline.tokenization.tokens import TokensConfig, tokens
@@ -162,8 +162,11 @@ def test_a_folder_of_another_kind_is_reported_in_one_line(world, pair_start, tmp
         check_cross_encoder(small, world.tokens)
 
 
-def test_a_score_that_is_not_finite_is_an_error(world, teacher):
+def test_a_score_that_is_not_finite_is_an_error(world, teacher, tmp_path):
     model = load_classifier(teacher)
     torch.nn.init.constant_(model.classifier.bias, float("nan"))
     with pytest.raises(InputError, match="diverged"):
         score_rows(model, rows_of(world, teacher, [(0, 0)]), 100)
+    save_classifier(tmp_path / "given", model, teacher)  # nothing has diverged: the file is damaged
+    with pytest.raises(InputError, match=r"given: the model is damaged: weight classifier\.bias has NaN or infinite"):
+        load_classifier(tmp_path / "given")

@@ -22,7 +22,7 @@ from pipeline.errors import InputError
 from pipeline.evaluate import bootstrap
 from pipeline.evaluate.bootstrap import interval, resampled_means
 from pipeline.evaluate.config import EvaluateConfig
-from pipeline.evaluate.evaluate import evaluate, missing, winner
+from pipeline.evaluate.evaluate import answering_system, evaluate, missing
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.evaluate.per_query import measure_rows
 from pipeline.evaluate.rows import compared, fusion_rows
@@ -160,15 +160,15 @@ def test_the_fusion_answers_unless_dev_proves_one_of_its_runs_better(questions, 
     pairs = {"fusion - stage2": dense, "fusion - bm25": bm25}
     differences = {pair: {"RR@10": {"mean": mean, "p_holm": p}} for pair, (mean, p) in pairs.items()}
     dev = {"questions": questions, "systems": {"fusion": {}}, "differences": differences}
-    assert winner({"dev": dev}, "stage2") == expected
-    assert winner({"test": dev}, "stage2") is None
+    assert answering_system({"dev": dev}, "stage2") == expected
+    assert answering_system({"test": dev}, "stage2") is None
 
 
 def test_the_fusion_of_another_split_answers_if_a_run_has_no_dev_questions():
     dev, fused = {"systems": {"bm25": {}}}, {"systems": {"fusion": {}}}
-    assert winner({"dev": dev, "test": fused}, "stage2") == "fusion"
-    assert winner({"dev": dev, "test": {"systems": {}, "answers": fused}}, "stage2") == "fusion"
-    assert winner({"dev": dev, "test": dev}, "stage2") == "dense"
+    assert answering_system({"dev": dev, "test": fused}, "stage2") == "fusion"
+    assert answering_system({"dev": dev, "test": {"systems": {}, "answers": fused}}, "stage2") == "fusion"
+    assert answering_system({"dev": dev, "test": dev}, "stage2") == "dense"
 
 
 def test_dev_questions_choose_a_fusion_that_they_prove_better(tmp_path):

@@ -16,8 +16,7 @@ from rich.console import Console
 from pipeline.data import runs
 from pipeline.data.collection import schemas, write_table
 from pipeline.evaluate import answer_qrels
-from pipeline.evaluate.evaluate import evaluate
-from pipeline.evaluate.evaluate import winner as winner_of
+from pipeline.evaluate.evaluate import answering_system, evaluate
 from pipeline.evaluate.short_tables import notes, tables
 from pipeline.runtime.work import Work, silent
 
@@ -175,7 +174,7 @@ def test_the_winner_is_found_by_answers_if_dev_has_no_judgements():
         }
         answers = {"questions": 60, "systems": {"fusion": {}}, "differences": differences}
         dev = {"questions": 0, "systems": {}, "differences": {}, "answers": answers}
-        assert winner_of({"dev": dev}, "stage1") == winner
+        assert answering_system({"dev": dev}, "stage1") == winner
 
 
 def test_answers_are_searched_in_other_systems_run_files_too(tmp_path, folders):

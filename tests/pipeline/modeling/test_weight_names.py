@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 from pipeline.errors import InputError
 from pipeline.modeling.checkpoint import load_encoder
 from pipeline.modeling.model_config import TYPES, model_config, own_name
-from pipeline.modeling.weight_names import PARTS, needed
+from pipeline.modeling.weight_names import PARTS, needed_weights
 from pipeline.modeling.weight_shapes import check_weights
 
 
@@ -38,8 +38,8 @@ def test_the_needed_names_are_those_of_transformers(tmp_path: Path, kind: str) -
     model = AutoModel.from_config(small_config(kind))
     model.save_pretrained(tmp_path)
     names = {name for name in model.state_dict() if not name.startswith("pooler.")}
-    extra = names - set(needed(model_config(tmp_path)))
-    assert set(needed(model_config(tmp_path))) <= names
+    extra = names - set(needed_weights(model_config(tmp_path)))
+    assert set(needed_weights(model_config(tmp_path))) <= names
     uncertain = {
         "modernbert": {f"layers.{i}.attn_norm.weight" for i in range(1, 9)},
         "electra": {"embeddings_project.weight", "embeddings_project.bias"},
@@ -54,7 +54,7 @@ def test_a_missing_weight_is_named_with_and_without_a_prefix(tmp_path: Path, kin
         model_class.from_config(small_config(kind)).save_pretrained(folder)
         config = model_config(folder)
         check_weights(folder, config)
-        for absent in (needed(config)[1], needed(config)[-1]):
+        for absent in (needed_weights(config)[1], needed_weights(config)[-1]):
             whole = (folder / "model.safetensors").read_bytes()
             rewrite(folder, without=absent)
             with pytest.raises(InputError) as error:

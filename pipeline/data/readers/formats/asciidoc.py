@@ -31,8 +31,8 @@ def blocks(text: str) -> tuple[str, list[Block]]:
     found: list[Block] = []
     fence = ""  # the delimiter that ends the code or the comment
     in_table = False
-    lines = [*text.splitlines(), ""]
-    for above, line, below in zip(["", *lines], lines, lines[1:], strict=False):
+    lines = ["", *text.splitlines(), ""]
+    for above, line, below in zip(lines[:-2], lines[1:-1], lines[2:], strict=True):
         stripped = line.rstrip()
         if fence:
             if stripped == fence:
