@@ -197,6 +197,7 @@ def _source(chosen: Exportable, parts: Sequence[Part]) -> "Source":
         served=chosen.path(chosen.served_index),
         runs={name: engine.run.nodes[node].path for name, node in chosen.runs.items() if chosen.ref(node)},
         fusion=Choice(fused["method"], fused["weight"]) if fused else None,
+        best_three_share=recipe["evaluate"].get("best_three_share", 0),
         reciprocal_k=recipe["evaluate"]["reciprocal_k"],
         depth=recipe["search"]["depth"],
         question=example or "a question",

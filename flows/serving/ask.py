@@ -7,17 +7,18 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from flows.serving.answers import Answers, describe_answers
 from flows.serving.question import LONGEST, Question
-from flows.serving.rankings import Failure, Mask, Ranking, fuse_rankings
+from flows.serving.rankings import Failure, Mask, Ranking, as_rankings, as_run
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import WIDER
-from pipeline.data.documents import best_rows
+from pipeline.data.runs import Run
 from pipeline.errors import InputError
+from pipeline.evaluate.document_ranking import fuse_documents, rank_documents
 from pipeline.evaluate.fusion import Choice
 from pipeline.formatting import counted
 from pipeline.notices import one_line
@@ -32,6 +33,13 @@ MOST = 1000
 DEEPEST = 100_000
 """Maximum length of lists that are fused and then filtered; Lucene needs a second for them. If these lists leave too
 few documents, the lists are filtered first and then fused."""
+
+
+class Lists(NamedTuple):
+    """A question's ranked passages; None: its search method does not use this retriever."""
+
+    bm25: Ranking | None
+    dense: Ranking | None
 
 
 class Depths(NamedTuple):
@@ -78,7 +86,7 @@ def ask(
     conditions = {question.where for question in questions}
     masks = {where: known[where] if where in known else _mask(session, where) for where in conditions}
     results: dict[int, Ranking | Failure] = {}
-    depths, passages = {}, dict[int, Ranking]()
+    depths, found = {}, dict[int, Ranking]()
     for place, question in enumerate(questions):
         mask = masks[question.where]
         if isinstance(mask, InputError):
@@ -86,40 +94,48 @@ def ask(
         else:
             depths[place] = first_depths(session, question)
     while depths:  # until each list has k documents, or ends
-        rankings = rank_passages(session, [(questions[place], depth) for place, depth in depths.items()], masks)
+        asked = [questions[place] for place in depths]
+        lists = rank_passages(session, [*zip(asked, depths.values(), strict=True)], masks)
         deeper = {}
-        for (place, depth), ranking in zip(depths.items(), rankings, strict=True):
+        for place, passages, ranking in zip(depths, lists, rank_results(session, asked, lists, masks), strict=True):
             question, results[place] = questions[place], ranking
             if isinstance(ranking, Ranking):
-                if question.by == "fusion" and place in passages:
-                    ranking = append_deeper(passages[place], ranking)
-                passages[place] = ranking
-                firsts = best_passages(ranking.rows_K, question.k, session.passages.documents)
-                results[place] = Ranking(ranking.rows_K[firsts], ranking.scores_K[firsts])
-                if len(firsts) < question.k and has_more(session, question, depth, ranking):
-                    deeper[place] = Depths(*(WIDER * length for length in depth))
+                if place in found:
+                    ranking = append_deeper(found[place], ranking, session.passages.documents)
+                found[place] = ranking
+                results[place] = Ranking(ranking.rows_K[: question.k], ranking.scores_K[: question.k])
+                if len(ranking.rows_K) < question.k and has_more(session, question, depths[place], passages):
+                    deeper[place] = Depths(*(WIDER * length for length in depths[place]))
         depths = deeper
     return describe_answers(session, questions, [results[place] for place in range(len(questions))])
 
 
 def first_depths(session: "Session", question: Question) -> Depths:
-    """Lengths of the first lists. For fusion: those of the evaluation, over which scores are normalised."""
+    """Lengths of the first lists. Those of the evaluation, if scores depend on the whole list."""
     recipe = session.engine.recipe
-    if question.by == "fusion":
+    if question.by == "fusion" or best_three_share(session):
         return Depths(recipe["search"]["depth"], recipe["bm25"]["depth"])
     return Depths(EXTRA * question.k, EXTRA * question.k)
 
 
-def has_more(session: "Session", question: Question, depths: Depths, ranking: Ranking) -> bool:
+def best_three_share(session: "Session") -> float:
+    """The setting of the run's evaluation; 0 in runs of older versions."""
+    return float((session.engine.recipe.get("evaluate") or {}).get("best_three_share", 0))
+
+
+def has_more(session: "Session", question: Question, depths: Depths, lists: "Lists | Failure") -> bool:
     """Whether longer lists may have more documents. A fusion uses longer lists only if the question has a condition."""
     if question.by == "fusion":
         return question.where is not None and depths.dense < min(session.passages.count, DEEPEST + 1)
-    return len(ranking.rows_K) >= depths.dense
+    return isinstance(lists, Lists) and any(
+        len(one.rows_K) >= depth for one, depth in ((lists.bm25, depths.bm25), (lists.dense, depths.dense)) if one
+    )
 
 
-def append_deeper(before: Ranking, deeper: Ranking) -> Ranking:
-    """A fused list, then the new passages of a deeper one: the order of the first ones does not depend on k."""
-    new_K = ~np.isin(deeper.rows_K, before.rows_K)
+def append_deeper(before: Ranking, deeper: Ranking, documents: Callable[[np.ndarray], np.ndarray]) -> Ranking:
+    """A list of documents, then the new ones of deeper lists: the order of the first ones does not depend on k."""
+    document_K = documents(np.concatenate([before.rows_K, deeper.rows_K]))
+    new_K = ~np.isin(document_K[len(before.rows_K) :], document_K[: len(before.rows_K)])
     return Ranking(*(np.concatenate([old, new[new_K]]) for old, new in zip(before, deeper, strict=True)))
 
 
@@ -134,13 +150,12 @@ def rank_passages(
     session: "Session",
     questions: Sequence[tuple[Question, Depths]],
     masks: Mapping[str | None, Mask | InputError],
-) -> list[Ranking | Failure]:
-    """The best passages of each question: as many as its depth, or fewer if its list ends.
+) -> list[Lists | Failure]:
+    """The best passages of each question, by BM25, the model or both: as many as its depth, or fewer if a list ends.
 
-    A fusion combines two lists of the whole collection and filters the result: ranks and lowest scores are those of
-    the whole lists. Beyond DEEPEST it combines the filtered lists.
+    A fusion reads lists of the whole collection, which `rank_results` filters: ranks and lowest scores are those of
+    the whole lists. Beyond DEEPEST the lists are filtered here.
     """
-    recipe, metrics = session.engine.recipe, session.engine.metrics
     filters = [
         None if question.by == "fusion" and depths.dense <= DEEPEST else question.where
         for question, depths in questions
@@ -162,23 +177,50 @@ def rank_passages(
             bm25 = dict(zip(bm25_places, pending.result(), strict=True))
         except (InputError, JavaFailed) as error:
             failures |= dict.fromkeys(bm25_places, error)
-    fused: dict[int, Ranking] = {}
-    both = [n for n in tokens if n in bm25]
+    return [failures.get(place) or Lists(bm25.get(place), dense.get(place)) for place in range(len(questions))]
+
+
+def rank_results(
+    session: "Session",
+    questions: Sequence[Question],
+    lists: Sequence[Lists | Failure],
+    masks: Mapping[str | None, Mask | InputError],
+) -> list[Ranking | Failure]:
+    """The documents of each question, each by its best passage that the question's condition allows."""
+    recipe, metrics, share = session.engine.recipe, session.engine.metrics, best_three_share(session)
+    results: dict[int, Ranking | Failure] = {}
+    single: dict[int, Ranking] = {}
+    both: dict[int, tuple[Ranking, Ranking]] = {}
+    for place, one in enumerate(lists):
+        if not isinstance(one, Lists):
+            results[place] = one
+        elif one.bm25 is not None and one.dense is not None:
+            both[place] = one.bm25, one.dense
+        else:
+            single[place] = cast(Ranking, one.bm25 or one.dense)
+    if single:
+        run = as_run([*single.values()])
+        ranked = rank_documents(run, session.passages.documents(run.passage_R), share)
+        results |= zip(single, as_rankings(ranked, len(single)), strict=True)
     if both:
+        mask_Q = [cast(Mask, masks[questions[place].where]) for place in both]
+        runs = [as_run(one) for one in zip(*both.values(), strict=True)]
+        document_R = session.passages.documents(np.concatenate([run.passage_R for run in runs]))
+        documents = np.split(document_R, [len(runs[0].passage_R)])
         choice = Choice(metrics["fusion"]["method"], metrics["fusion"]["weight"])
-        reciprocal_k = recipe["evaluate"]["reciprocal_k"]
-        lists = fuse_rankings([bm25[n] for n in both], [dense[n] for n in both], choice, reciprocal_k)
-        fused = {n: apply_mask(one, mask_of[questions[n][0].where]) for n, one in zip(both, lists, strict=True)}
-    results = {**dense, **bm25, **fused, **failures}  # a fused list replaces its two lists, and an error all of them
-    return [results[place] for place in range(len(questions))]
+        k = recipe["evaluate"]["reciprocal_k"]
+        fused = fuse_documents(runs, documents, share, choice, k, lambda run: allowed(run, mask_Q))
+        results |= zip(both, as_rankings(fused, len(both)), strict=True)
+    return [results[place] for place in range(len(lists))]
 
 
-def apply_mask(ranking: Ranking, mask: Mask) -> Ranking:
-    """Only the passages that the mask allows."""
-    if mask is None:
-        return ranking
-    allowed_K = mask[ranking.rows_K]
-    return Ranking(ranking.rows_K[allowed_K], ranking.scores_K[allowed_K])
+def allowed(run: Run, mask_Q: Sequence[Mask]) -> np.ndarray:
+    """Which rows of a run the masks of its questions allow, bool [R]."""
+    parts = [
+        np.ones(len(one.rows_K), bool) if mask is None else mask[one.rows_K]
+        for one, mask in zip(as_rankings(run, len(mask_Q)), mask_Q, strict=True)
+    ]
+    return np.concatenate(parts)
 
 
 def _question_tokens(
@@ -220,14 +262,3 @@ def dense_rankings(
         rankings = session.dense.top(np.stack([vectors[n] for n in places]), depth, mask_of[where])
         result |= zip(places, rankings, strict=True)
     return result
-
-
-def best_passages(rows_K: np.ndarray, k: int, documents: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Positions in a ranking of the best passage of each of its first k documents, best first."""
-    length = EXTRA * k
-    while True:
-        document_K = documents(rows_K[:length])
-        firsts = best_rows(np.zeros(len(document_K), np.int64), document_K)
-        if len(firsts) >= k or length >= len(rows_K):
-            return firsts[:k]
-        length *= WIDER

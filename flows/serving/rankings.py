@@ -18,13 +18,12 @@ from flows.serving.engine import Engine
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import Hits, Searcher, complete_hits
 from pipeline.data.passages import Passages
-from pipeline.data.runs import ranked
+from pipeline.data.runs import Run, ranked
 from pipeline.data.stored import rebuild_advice
 from pipeline.dense.approximate import ApproximateConfig
 from pipeline.dense.index_files import Index, open_index
 from pipeline.dense.search import check_model, copy_to_gpu, top_k
 from pipeline.errors import InputError
-from pipeline.evaluate.fusion import Choice, fuse
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.runtime.launch import gpus
 
@@ -187,18 +186,16 @@ def gpu_vectors(index: Index) -> "GpuVectors | None":
     return copy_to_gpu(index)
 
 
-def fuse_rankings(
-    bm25: Sequence[Ranking], dense: Sequence[Ranking], choice: Choice, reciprocal_k: float
-) -> list[Ranking]:
-    """Fuses each question's two lists. They must be as long as the evaluation's, over which scores are normalised."""
-    runs = [
-        ranked(
-            np.repeat(np.arange(len(lists)), [len(one.rows_K) for one in lists]),
-            np.concatenate([one.rows_K for one in lists]),
-            np.concatenate([one.scores_K for one in lists]),
-        )
-        for lists in (bm25, dense)
-    ]
-    fused = fuse(runs, choice, reciprocal_k)
-    edges = np.searchsorted(fused.question_R, np.arange(len(bm25) + 1))
-    return [Ranking(fused.passage_R[start:stop], fused.score_R[start:stop]) for start, stop in pairwise(edges)]
+def as_run(lists: Sequence[Ranking]) -> Run:
+    """Returns the lists of questions 0, 1, ... as a run."""
+    return ranked(
+        np.repeat(np.arange(len(lists)), [len(one.rows_K) for one in lists]),
+        np.concatenate([one.rows_K for one in lists]),
+        np.concatenate([one.scores_K for one in lists]),
+    )
+
+
+def as_rankings(run: Run, questions: int) -> list[Ranking]:
+    """Returns the list of each question from 0 on."""
+    edges = np.searchsorted(run.question_R, np.arange(questions + 1))
+    return [Ranking(run.passage_R[start:stop], run.score_R[start:stop]) for start, stop in pairwise(edges)]

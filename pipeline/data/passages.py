@@ -25,7 +25,7 @@ from pipeline.data.arrow import integers, text_array
 from pipeline.data.collection import PASSAGE_COLUMNS, ROWS, at_rows, passage_count
 from pipeline.data.documents import COLUMN, are_cut
 from pipeline.data.ids import hash_id
-from pipeline.data.stored import input_error_on_read, read_batches
+from pipeline.data.stored import input_error_on_read, read_batches, read_json
 from pipeline.errors import InputError
 from pipeline.notices import one_line
 
@@ -43,7 +43,8 @@ class Passages:
     rows: Callable[[Sequence[str]], np.ndarray]
     """Passage ids -> their rows, int64 [R]. Raises InputError for an id that is not in the collection."""
     documents: Callable[[np.ndarray], np.ndarray]
-    """Rows -> numbers of results, int64 [R]: within a call, equal only for passages of the same result."""
+    """Rows -> numbers of results, int64 [R]: within a call, equal only for passages of the same result. The rows, if
+    each passage is a result of its own."""
 
 
 def result_column(collection: Path) -> str:
@@ -65,6 +66,8 @@ def in_parquet(collection: Path) -> Passages:
     """Returns readers of the Parquet files. Opens at once; each requested row may read a whole row group."""
     path = collection / "passages.parquet"
     count, columns = passage_count(collection), columns_of(collection)
+    counts = collection / "ingest.json"
+    are_documents = counts.is_file() and read_json(counts).get("documents") == count
 
     def rows(ids: Sequence[str]) -> np.ndarray:
         all_ids = text_array(ids)
@@ -77,6 +80,8 @@ def in_parquet(collection: Path) -> Passages:
         return known_rows(row_U[integers(pc.index_in(all_ids, unique_ids))], ids, path)
 
     def documents(row_R: np.ndarray) -> np.ndarray:
+        if are_documents:
+            return row_R.astype(np.int64)
         encoded = at_rows(path, row_R, [columns[1]]).column(0).combine_chunks().dictionary_encode()
         return integers(encoded.indices)
 

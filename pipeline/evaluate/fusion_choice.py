@@ -49,11 +49,9 @@ class Judged:
     """Judgements of dev questions."""
 
     relevant: tuple[np.ndarray, np.ndarray]
-    """The positive ones: questions and what is relevant to them; equal lengths."""
+    """The positive ones: questions and what is relevant to them, numbered as in the runs; equal lengths."""
     questions: int
     """Number of questions with a relevant passage, also of those in no run."""
-    document_P: np.ndarray | None = None
-    """The document of each passage, ascending, if documents are judged, each by its best passage."""
 
 
 @dataclass(frozen=True)
@@ -111,15 +109,13 @@ def reciprocal_ranks_of(runs: Sequence[Run], choices: Sequence[Choice], k: float
     ranks_QC = np.zeros((questions, len(choices)))
     for method in dict.fromkeys(choice.method for choice in choices):
         joined = union(runs, method, k)
-        ranked_R = joined.passage_R if judged.document_P is None else judged.document_P[joined.passage_R]
-        # The rows are in the order of questions and passages, and so are those of each document.
-        first_G = np.flatnonzero(np.diff(joined.question_R, prepend=-1) | np.diff(ranked_R, prepend=-1))
-        question_G, ranked_G = joined.question_R[first_G], ranked_R[first_G]
-        relevant_G = is_relevant(question_G, ranked_G, judged.relevant)
+        relevant_R = is_relevant(joined.question_R, joined.passage_R, judged.relevant)
         for column, choice in enumerate(choices):
-            if choice.method == method and len(first_G):
-                score_G = np.maximum.reduceat(joined.score_R(choice.weight), first_G)
-                ranks_QC[:, column] = reciprocal_ranks(question_G, ranked_G, score_G, relevant_G, questions)
+            if choice.method == method and len(relevant_R):
+                score_R = joined.score_R(choice.weight)
+                ranks_QC[:, column] = reciprocal_ranks(
+                    joined.question_R, joined.passage_R, score_R, relevant_R, questions
+                )
     return ranks_QC
 
 

@@ -14,15 +14,15 @@ from pipeline.data.qrels import Qrels
 from pipeline.data.runs import Run
 from pipeline.evaluate import answer_qrels, per_query
 from pipeline.evaluate.answer_qrels import CheckedPairs, find_answers
-from pipeline.evaluate.fusion import fuse
-from pipeline.evaluate.fusion_choice import FusionChoice, Judged, choose, ways_of
-from pipeline.evaluate.max_passage import (
-    as_documents,
-    best_of_documents,
+from pipeline.evaluate.document_ranking import (
     fewest_documents,
+    fuse_documents,
     numbered,
+    of_documents,
     with_first_passages,
 )
+from pipeline.evaluate.fusion import fuse
+from pipeline.evaluate.fusion_choice import FusionChoice, Judged, choose, ways_of
 from pipeline.evaluate.measures import HIT_PROVIDERS, HITS, MEASURES, PROVIDERS, Providers, as_ranks, measure, nb_recall
 from pipeline.evaluate.questions import SplitQuestions, select_questions
 from pipeline.evaluate.rows import compared, is_dense
@@ -92,12 +92,12 @@ def split_figures(
     query_ids = questions.query_ids.to_pylist()
     answers = [questions.answers.get(query_id, ()) for query_id in query_ids]
     lists = {**own_runs, **{name: with_first_passages(run, documents) for name, run in others.items()}}
-    runs = {name: best_of_documents(run, documents) for name, run in lists.items()}
+    runs = {name: of_documents(run, documents, config.best_three_share) for name, run in lists.items()}
     found = [run for name, run in runs.items() if name not in unread]
     checked = find_answers(common.collection, found, answers, answer_qrels.NOTHING, progress)
     joined = fused(common, split, questions, lists, checked, choices)
     lists |= joined
-    runs |= {name: best_of_documents(run, documents) for name, run in joined.items()}
+    runs |= joined
     found = [runs[name] for name in joined if name not in unread]
     checked = find_answers(common.collection, found, answers, checked, progress)
     hits = checked.qrels(questions.query_ids, passage_ids)
@@ -152,16 +152,20 @@ def fused(
     checked: CheckedPairs,
     choices: MutableMapping[str, FusionChoice],
 ) -> dict[str, Run]:
-    """Returns the fusions that have all of their runs."""
+    """Returns the fusions that have all of their runs, as lists of documents if these are cut. `runs`: of passages."""
+    config, documents = common.config, common.documents
     fusions: dict[str, Run] = {}
     for name, members in common.joined.items():
         if runs.keys() >= {*members}:
             parts = [runs[member] for member in members]
-            if name in common.without_passages:
-                parts = [as_documents(part, common.documents) for part in parts]
             if name not in choices:
                 choices[name] = choose_fusion(common, split, parts, questions, checked)
-            fusions[name] = fuse(parts, choices[name].choice, common.config.reciprocal_k)
+            choice = choices[name].choice
+            if documents.are_cut:
+                numbers = [documents.of_P[part.passage_R] for part in parts]
+                fusions[name] = fuse_documents(parts, numbers, config.best_three_share, choice, config.reciprocal_k)
+            else:
+                fusions[name] = fuse(parts, choice, config.reciprocal_k)
     return fusions
 
 
@@ -199,7 +203,8 @@ def cuts(common: Common, lists: Mapping[str, Run], runs: Mapping[str, Run]) -> d
     """
     found = {}
     for name, run in lists.items():
-        total = len(common.documents.ids if name in common.without_passages else common.passage_ids)
+        is_of_documents = name in common.without_passages or name in common.joined
+        total = len(common.documents.ids if is_of_documents else common.passage_ids)
         if cut_at(int(run.rank_R.max(initial=0)), total, common.depths.get(name)) is not None:
             found[name] = int(runs[name].rank_R.max())
     return found
@@ -240,5 +245,5 @@ def choose_fusion(
         question_R = pc.index_in(pa.array([q for q, _ in pairs], pa.string()), value_set=questions.query_ids)
         known_R = passage_R.is_valid()
         relevant = question_R.filter(known_R).to_numpy().astype(np.int64), passage_R.drop_null().to_numpy()
-    judged = Judged(relevant, len(questions.qrels or questions.answers), documents.of_P)
-    return choose(runs, ways_of(config), judged)
+    ranked = [numbered(of_documents(run, documents, config.best_three_share), documents) for run in runs]
+    return choose(ranked, ways_of(config), Judged(relevant, len(questions.qrels or questions.answers)))

@@ -6,11 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.data.collection import passage_id_array, read_qrels, read_queries
-from pipeline.data.documents import are_cut
+from pipeline.data.documents import read_documents
 from pipeline.data.runs import read_run, trec_ids, writer
 from pipeline.dense.index_files import read_description
 from pipeline.evaluate.config import SPLITS
-from pipeline.evaluate.fusion import Choice, fuse
+from pipeline.evaluate.document_ranking import fuse_documents
+from pipeline.evaluate.fusion import Choice
 from pipeline.export.source import Source
 from pipeline.runtime.work import Progress
 
@@ -66,15 +67,17 @@ def write_qrels(collection: Path, split: str, path: Path) -> None:
 def write_fusion(source: Source, folder: Path, choice: Choice) -> None:
     """Writes the fusion of BM25 and the model's run, as in the evaluation, to the depth of the model's run."""
     passage_ids = passage_id_array(source.collection)
+    documents = read_documents(source.collection, passage_ids)
     own = folder / "fusion"
     own.mkdir()
-    with writer(own, are_cut(source.collection)) as write:
+    with writer(own, documents.are_cut) as write:
         for split in SPLITS:
             query_ids = pa.array([q.query_id for q in read_queries(source.collection, [split])], pa.string())
             both = [read_run(source.runs[name], split, query_ids, passage_ids) for name in ("bm25", "run")]
             parts = [run for run in both if run is not None]
             if len(parts) == 2:
-                run = fuse(parts, choice, source.reciprocal_k)
+                numbers = [documents.of_P[part.passage_R] for part in parts]
+                run = fuse_documents(parts, numbers, source.best_three_share, choice, source.reciprocal_k)
                 top_R = run.rank_R <= source.depth
                 query_R = query_ids.take(pa.array(run.question_R[top_R])).to_pylist()
                 write(split, query_R, passage_ids.take(pa.array(run.passage_R[top_R])).to_pylist(), run.score_R[top_R])

@@ -18,7 +18,7 @@ from pipeline.dense.index_files import open_index
 from pipeline.dense.search import top_k
 from pipeline.errors import InputError
 from pipeline.evaluate.config import SPLITS
-from pipeline.evaluate.max_passage import best_of_documents, numbered
+from pipeline.evaluate.document_ranking import numbered, of_documents
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.evaluate.questions import relevant_questions
 from pipeline.export.graph import INPUTS, OPSET, quiet, write_graph
@@ -199,7 +199,9 @@ def retrieval_measures(source: Source, ways: Mapping[str, Encode], progress: Pro
         found_QK, scores_QK = top_k(np.concatenate(encoded), index, DEPTH)
         question_R = np.arange(len(rows)).repeat(found_QK.shape[1])
         run = ranked(question_R, found_QK.ravel(), scores_QK.ravel())
-        ranks = as_ranks(numbered(best_of_documents(run, documents), documents), query_ids, documents.ids)
+        ranks = as_ranks(
+            numbered(of_documents(run, documents, source.best_three_share), documents), query_ids, documents.ids
+        )
         values_QM = measure(ranks, [*qrels], qrels, source.relevance)
         measured[name] = {shown: float(values_QM[:, MEASURES.index(shown)].mean()) for shown in SHOWN}
     return {"split": split, "questions": len(rows), **measured}

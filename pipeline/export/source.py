@@ -39,6 +39,8 @@ class Source:
     """{name in the export: run}; `run` is the model's own."""
     fusion: Choice | None
     """How `bm25` and `run` were fused."""
+    best_three_share: float
+    """Of a document's score (evaluate.best_three_share)."""
     reciprocal_k: float
     depth: int
     """Passages per question in `run`."""

@@ -11,7 +11,7 @@ from fused import fuse_lists
 from searched import hits_of
 
 from flows.serving import rankings
-from flows.serving.ask import ask, best_passages, check_question
+from flows.serving.ask import ask, check_question
 from flows.serving.engine import By, newest_engine
 from flows.serving.question import Question, Session
 from flows.serving.session import open_session
@@ -141,16 +141,31 @@ def expected(corpus, whole, text: str, by: By, where: str | None, k: int) -> lis
 
     if by != "fusion":
         return documents(whole[text, by])
-    depth, listed = DEPTH, dict[int, float]()
+    depth, listed = DEPTH, dict[str, tuple[str, float]]()
     while True:  # a filter searches deeper when needed, and appends what it finds there
-        first, second = ({str(row): s for row, s in whole[text, way][:depth]} for way in ("bm25", "dense"))
-        joined = fuse_lists(first, second, Choice("reciprocal_rank", 0.9), 60)
-        for row, score in sorted(((int(row), score) for row, score in joined), key=lambda one: (-one[1], one[0])):
-            listed.setdefault(row, score)
-        answers = documents([*listed.items()])
-        if len(answers) == k or where is None or depth >= len(passages):
-            return answers
+        for document, (passage, score) in fused(passages, whole, text, where, depth).items():
+            listed.setdefault(document, (passage, score))
+        if len(listed) >= k or where is None or depth >= len(passages):
+            return [*listed.values()][:k]
         depth *= 4
+
+
+def fused(passages, whole, text: str, where: str | None, depth: int) -> dict[str, tuple[str, float]]:
+    """{document: its best passage in the fused lists that the mask allows, and its fused score}, best first."""
+    lists = [{str(row): score for row, score in whole[text, way][:depth]} for way in ("bm25", "dense")]
+    by_document: list[dict[str, float]] = [{}, {}]
+    for scores, found in zip(by_document, lists, strict=True):
+        for row, score in found.items():
+            scores.setdefault(passages[int(row)][1], score)
+    choice = Choice("reciprocal_rank", 0.9)
+    rows = [(int(row), score) for row, score in fuse_lists(*lists, choice, 60)]
+    best: dict[str, int] = {}
+    for row, _ in sorted(rows, key=lambda one: (-one[1], one[0])):
+        if MASKS[where][row]:
+            best.setdefault(passages[row][1], row)
+    kept = [(document, score) for document, score in fuse_lists(*by_document, choice, 60) if document in best]
+    kept.sort(key=lambda one: (-one[1], best[one[0]]))
+    return {document: (passages[best[document]][0], score) for document, score in kept}
 
 
 EVERY = [
@@ -173,15 +188,13 @@ def test_answers_equal_those_of_the_whole_ranking_filtered_afterwards(by, where,
         assert [answer.rank for answer in answers] == [*range(1, len(expected_answers) + 1)]
 
 
-def test_passages_of_a_rare_filter_are_found_beyond_the_deepest_lists(run, whole, monkeypatch) -> None:
+def test_passages_of_a_rare_filter_are_found_beyond_the_deepest_lists(run, corpus, whole, monkeypatch) -> None:
     monkeypatch.setattr("flows.serving.ask.DEEPEST", 1)
     (few,) = ask(run, [Question(QUESTIONS[1], 8, "fusion", "few")])
-    first, second = (
-        {str(row): score for row, score in whole[QUESTIONS[1], way] if MASKS["few"][row]} for way in ("bm25", "dense")
-    )
-    joined = dict(fuse_lists(first, second, Choice("reciprocal_rank", 0.9), 60))
+    allowed = {(text, way): [one for one in rows if MASKS["few"][one[0]]] for (text, way), rows in whole.items()}
     assert len(few) == 7  # documents of the 8 passages
-    assert [answer.score for answer in few] == pytest.approx([joined[answer.passage_id[1:]] for answer in few])
+    found = fused(corpus[0], allowed, QUESTIONS[1], "few", 300)
+    assert {a.doc_id: a.score for a in few} == pytest.approx({name: score for name, (_, score) in found.items()})
 
 
 @pytest.mark.parametrize("where", ["few", "most"])
@@ -235,20 +248,6 @@ def test_a_question_of_the_collection_is_shown_with_its_passage(run, corpus) -> 
     (answers,) = ask(run, [Question(corpus[0][0][3], 300, "dense")])
     assert {answer.passage_id: answer.question for answer in answers}.get("p0", "word1") == "word1"
     assert {answer.question for answer in answers if answer.passage_id != "p0"} == {""}
-
-
-def test_best_passages_continue_until_there_are_enough_documents() -> None:
-    documents = np.array([0] * 50 + [1] * 50 + [2, 0, 3])
-    depths = []
-
-    def documents_of(rows_K: np.ndarray) -> np.ndarray:
-        depths.append(len(rows_K))
-        return documents[rows_K]
-
-    assert best_passages(np.arange(103), 3, documents_of).tolist() == [0, 50, 100]
-    assert depths == [15, 60, 103]
-    assert best_passages(np.arange(103), 9, documents_of).tolist() == [0, 50, 100, 102]
-    assert best_passages(np.zeros(0, int), 3, documents_of).tolist() == []
 
 
 @pytest.mark.parametrize(

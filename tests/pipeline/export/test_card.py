@@ -38,6 +38,7 @@ def source(tmp_path: Path) -> Source:
         served=None,
         runs={},
         fusion=None,
+        best_three_share=0,
         reciprocal_k=60,
         depth=20,
         question=SCRIPT,

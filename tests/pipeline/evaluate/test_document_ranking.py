@@ -1,6 +1,7 @@
-"""Documents that are cut into passages are measured by their best passages (MaxP)."""
+"""Documents that are cut into passages are measured by their best passages."""
 
 import json
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,10 @@ from pipeline.data.documents import Documents, best_rows
 from pipeline.data.runs import Run, ranked, writer
 from pipeline.errors import InputError
 from pipeline.evaluate.config import EvaluateConfig
+from pipeline.evaluate.document_ranking import fewest_documents, fuse_documents, numbered, of_documents
 from pipeline.evaluate.evaluate import evaluate
 from pipeline.evaluate.fusion import Choice, fuse
 from pipeline.evaluate.fusion_choice import Judged, reciprocal_ranks_of
-from pipeline.evaluate.max_passage import best_of_documents, fewest_documents, numbered
 from pipeline.evaluate.short_tables import notes
 from pipeline.runtime.work import Work, silent
 
@@ -159,36 +160,79 @@ def test_the_best_score_of_each_document_in_order(rows: list[tuple[int, int, int
     for question, passage, score in zip(run.question_R, run.passage_R, run.score_R, strict=True):
         key = int(question), int(documents.of_P[passage])
         best[key] = max(best.get(key, -1.0), float(score))
-    found = numbered(best_of_documents(run, documents), documents)
+    found = numbered(of_documents(run, documents, 0), documents)
     pairs = list(zip(found.question_R.tolist(), found.passage_R.tolist(), strict=True))
     assert dict(zip(pairs, found.score_R.tolist(), strict=True)) == best
     assert pairs == sorted(best, key=lambda key: (key[0], -best[key], key[1]))
 
 
-@given(ROWS, ROWS, st.integers(0, 4))
-def test_fusions_are_measured_by_the_ranks_of_documents(first, second, relevant: int) -> None:
+@given(ROWS, ROWS, st.integers(0, 4), st.sampled_from([0, 0.25, 1]))
+def test_fusions_are_chosen_by_the_ranks_of_documents(first, second, relevant: int, share: float) -> None:
     documents, runs = documents_of(SIZES), [run_of(first), run_of(second)]
     pairs = np.arange(3), np.full(3, relevant)
-    weights = [0.2, 0.5, 0.8]
-    choices = [Choice("weighted_sum", weight) for weight in weights]
-    measured_QC = reciprocal_ranks_of(runs, choices, 60, Judged(pairs, 3, documents.of_P))
+    choices = [Choice("weighted_sum", weight) for weight in (0.2, 0.5, 0.8)]
+    lists = [numbered(of_documents(run, documents, share), documents) for run in runs]
+    measured_QC = reciprocal_ranks_of(lists, choices, 60, Judged(pairs, 3))
     for measured_Q, choice in zip(measured_QC.T, choices, strict=True):
-        run = best_of_documents(fuse(runs, choice, 60), documents)
+        run = fuse_documents(runs, [documents.of_P[run.passage_R] for run in runs], share, choice, 60)
         total = sum(1 / run.rank_R[documents.of_P[run.passage_R] == relevant])
         assert measured_Q.sum() == pytest.approx(total)
+
+
+@given(ROWS)
+def test_the_best_three_passages_of_a_document_count(rows: list[tuple[int, int, int]]) -> None:
+    documents, run = documents_of(SIZES), run_of(rows)
+    scores = defaultdict[tuple[int, int], list[float]](list)
+    for question, passage, score in zip(run.question_R, run.passage_R, run.score_R, strict=True):
+        scores[int(question), int(documents.of_P[passage])].append(float(score))
+    expected = {key: 0.75 * best[0] + 0.25 * np.mean(best[:3]) for key, best in scores.items()}
+    found = of_documents(run, documents, 0.25)
+    best = of_documents(run, documents, 0)
+    assert {*zip(found.question_R, found.passage_R, strict=True)} == {
+        *zip(best.question_R, best.passage_R, strict=True)
+    }
+    pairs = zip(found.question_R.tolist(), documents.of_P[found.passage_R].tolist(), strict=True)
+    assert dict(zip(pairs, found.score_R.tolist(), strict=True)) == pytest.approx(expected)
+    assert all(np.diff(found.score_R)[np.diff(found.question_R) == 0] <= 0)
+
+
+def test_a_document_found_by_both_in_different_passages_is_first() -> None:
+    """The fused list of passages has it third, after the first passage of each list."""
+    documents = documents_of([2, 1, 1, 1])
+    bm25, dense = run_of([(0, 2, 10), (0, 0, 9), (0, 4, 1)]), run_of([(0, 3, 10), (0, 1, 9), (0, 4, 1)])
+    equal = Choice("z_score_sum", 0.5)
+    passages = fuse([bm25, dense], equal)
+    assert passages.passage_R.tolist() == [2, 3, 0, 1, 4]
+    fused = fuse_documents([bm25, dense], [documents.of_P[run.passage_R] for run in (bm25, dense)], 0, equal)
+    assert fused.passage_R.tolist() == [0, 2, 3, 4]
+
+    def last(run: Run) -> np.ndarray:
+        return run.passage_R != 0
+
+    fused = fuse_documents([bm25, dense], [documents.of_P[run.passage_R] for run in (bm25, dense)], 0, equal, 60, last)
+    assert fused.passage_R.tolist() == [1, 2, 3, 4]
+
+
+def test_a_fusion_of_passages_that_are_documents_is_the_fusion() -> None:
+    runs = [run_of([(0, 2, 3), (0, 1, 2), (1, 0, 1)]), run_of([(0, 1, 5), (1, 2, 4)])]
+    choice = Choice("z_score_sum", 0.5)
+    found = fuse_documents(runs, [run.passage_R for run in runs], 0.25, choice)
+    expected = fuse(runs, choice)
+    for name in ("question_R", "passage_R", "score_R"):
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist()
 
 
 def test_whole_documents_are_returned_as_they_are() -> None:
     run = run_of([(0, 1, 3), (0, 0, 3), (1, 2, 1)])
     documents = documents_of([1, 1, 1])
-    assert best_of_documents(run, documents) is run
+    assert of_documents(run, documents, 0) is run
     assert numbered(run, documents) is run
 
 
 def test_a_list_that_ends_early_does_not_count_as_cut() -> None:
     documents = documents_of([2, 1, 1])
     lists = {"dense": run_of([(0, 0, 9), (0, 1, 8), (0, 2, 7), (1, 3, 5)])}
-    runs = {name: best_of_documents(run, documents) for name, run in lists.items()}
+    runs = {name: of_documents(run, documents, 0) for name, run in lists.items()}
     assert fewest_documents(lists, runs, {"dense": 3}) == {"dense": 2}
     assert fewest_documents(lists, runs, {}) == {}
 
