@@ -1,4 +1,4 @@
-"""`--model` and `--collection` of `run` and `plan`, and what they change in the recipe."""
+"""`--model`, `--adapt` and `--collection` of `run` and `plan`, and what they change in the recipe."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,30 +16,40 @@ FromModel = Annotated[
         "name on the hub (OWNER/NAME), or a node of a run (NODE or RUN:NODE).",
     ),
 ]
+Adapted = Annotated[
+    bool,
+    typer.Option("--adapt", help="Adapt --model to the collection without questions, instead of fine-tuning it."),
+]
 OnCollection = Annotated[
     str | None,
     typer.Option(
         "--collection",
         metavar="COLLECTION",
-        help="Collection with training questions: a folder in BEIR's layout, an id of ir_datasets, or a recipe.",
+        help="Collection with training questions, or with --adapt without: a folder in BEIR's layout, an id of "
+        "ir_datasets, or a recipe.",
     ),
 ]
 
 
 def recipe_settings(
-    store: Path | None, recipe: str, settings: list[str] | None, model: str | None, collection: str | None
+    store: Path | None,
+    recipe: str,
+    settings: list[str] | None,
+    model: str | None,
+    collection: str | None,
+    adapt: bool,
 ) -> list[str]:
-    """Returns the settings of `--model` and `--collection`, then those of `--set`; prints what is known of the model.
+    """Returns the settings of `--model`, `--adapt` and `--collection`, then those of `--set`.
 
-    Raises InputError as `fine_tuning` does.
+    Prints what is known of the model. Raises InputError as `fine_tuning` does.
     """
-    if model is None and collection is None:
+    if model is None and collection is None and not adapt:
         return settings or []
     from artifacts.store import Store
     from flows.graph.selection import store_folder
     from flows.runs.fine_tuning import fine_tuning
 
-    result = fine_tuning(Store(store_folder(store)), recipe, model, collection, settings or [])
+    result = fine_tuning(Store(store_folder(store)), recipe, model, collection, settings or [], adapt)
     for line in result.notes:
         terminal.print(line, markup=False, highlight=False, soft_wrap=True)
     return result.settings

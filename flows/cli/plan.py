@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from flows.cli.model_options import FromModel, OnCollection, recipe_settings
+from flows.cli.model_options import Adapted, FromModel, OnCollection, recipe_settings
 from flows.cli.options import (
     Json,
     RecipeName,
@@ -32,6 +32,7 @@ REASONS = 6
 def plan(
     recipe: RecipeName,
     model: FromModel = None,
+    adapt: Adapted = False,
     collection: OnCollection = None,
     set: Settings = None,
     until: Until = None,
@@ -53,7 +54,7 @@ def plan(
     from flows.recipes.recipe import resolve
 
     artifact_store = Store(store_folder(store))
-    resolved = resolve(recipe, recipe_settings(store, recipe, set, model, collection))
+    resolved = resolve(recipe, recipe_settings(store, recipe, set, model, collection, adapt))
     dag = nodes(resolved)
     selected = select(dag, until, None)
     steps = make_plan(artifact_store, selected, resolved.name)

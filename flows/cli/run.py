@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.model_options import FromModel, OnCollection, recipe_settings
+from flows.cli.model_options import Adapted, FromModel, OnCollection, recipe_settings
 from flows.cli.options import (
     Device,
     Json,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 def run(
     recipe: RecipeName,
     model: FromModel = None,
+    adapt: Adapted = False,
     collection: OnCollection = None,
     set: Settings = None,
     until: Until = None,
@@ -50,7 +51,7 @@ def run(
     from flows.graph.prepare import prepare
 
     # Everything that can fail early fails here, before the slow import of Prefect.
-    settings = recipe_settings(store, recipe, set, model, collection)
+    settings = recipe_settings(store, recipe, set, model, collection, adapt)
     prepared = prepare(recipe, settings, until, only, refresh or [], keep or [], store, device)
     refs = run_flow(prepared)
     if as_json:

@@ -1,6 +1,7 @@
-"""`--model` and `--collection` of `run` and `plan`: a recipe fine-tunes an existing model on a collection.
+"""`--model`, `--adapt` and `--collection` of `run` and `plan`: a recipe fine-tunes an existing model on a collection,
+or adapts it without questions.
 
-Both options become settings of the recipe. So the record of the run, the command in its report, `update` and Prefect's
+The options become settings of the recipe. So the record of the run, the command in its report, `update` and Prefect's
 page have them as they have every other setting.
 """
 
@@ -15,6 +16,7 @@ from flows.recipes.recipe import Recipe, resolve
 from flows.recipes.yaml_layers import Keys, Layer
 from flows.runs.find_collection import Collection, find_collection
 from flows.runs.find_model import Model, check_agreement, find_model
+from flows.runs.zero_shot import ADAPT_QUERIES
 from pipeline.dense.shape_checks import dimension
 from pipeline.errors import InputError
 from pipeline.modeling.existing_model import unnamed_pooling
@@ -45,21 +47,32 @@ class FineTuning:
 
 
 def fine_tuning(
-    store: Store, recipe: str, model: str | None, collection: str | None, settings: Iterable[str] = ()
+    store: Store,
+    recipe: str,
+    model: str | None,
+    collection: str | None,
+    settings: Iterable[str] = (),
+    adapt: bool = False,
 ) -> FineTuning:
     """Returns the settings that fine-tune `model` on `collection` by the recipe; None: as the recipe says.
+
+    `adapt`: nothing is fine-tuned; the model is adapted without questions, and the search uses it.
 
     What the user's own file sets stays, and so do `settings`. Raises InputError if there is no such model or
     collection, if training cannot start from the model, and if the recipe or `settings` contradict one of them.
     """
     settings = list(settings)
     layer = yaml_layers.read(recipe)
-    target = find_collection(collection, trains=True) if collection is not None else None
+    if adapt and model is None:
+        raise InputError("--adapt: needs --model, the model to adapt")
+    target = find_collection(collection, trains=not adapt) if collection is not None else None
     bi_encoder = find_model(store, model) if model is not None else None
     fields: dict[Keys, Any] = {}
     if target is not None:
         fields |= _of_collection(target, layer)
-    if bi_encoder is not None:
+    if bi_encoder is not None and adapt:
+        fields |= _of_adapted(bi_encoder, layer)
+    elif bi_encoder is not None:
         _check_start(bi_encoder)
         fields |= _of_model(bi_encoder, layer)
     changes = [_setting(keys, value) for keys, value in fields.items() if _value(layer, keys) != value]
@@ -68,8 +81,8 @@ def fine_tuning(
     if target is not None:
         _check_collection(complete, target)
     if bi_encoder is not None:
-        _check_model(complete, bi_encoder)
-    return FineTuning(every, _notes(complete, bi_encoder) if bi_encoder else [])
+        _check_model(complete, bi_encoder, adapt)
+    return FineTuning(every, _notes(complete, bi_encoder, adapt) if bi_encoder else [])
 
 
 def _of_collection(target: Collection, layer: Layer) -> dict[Keys, Any]:
@@ -97,6 +110,19 @@ def _of_model(model: Model, layer: Layer) -> dict[Keys, Any]:
             training[name]["temperature"] = UNSCALED
     without = {name: {"budget": None} for name in PRETRAININGS}
     sections = {"encoder": model.encoder, "encode": {"passage_tokens": tokens}, **training, **without}
+    return place | dict(_unset(layer, sections))
+
+
+def _of_adapted(model: Model, layer: Layer) -> dict[Keys, Any]:
+    """The fields of an existing model that is not trained: as in `evaluate-model --adapt`."""
+    place: dict[Keys, Any] = {
+        ("model",): str(model.folder),
+        ("tokenizer", "pretrained"): None,
+        ("tokenizer", "path"): str(model.question.folder),
+        ("adapt", "queries"): ADAPT_QUERIES,
+        ("evaluate", "fusions"): [["bm25", "model"]],
+    }
+    sections = {"encoder": model.encoder, "encode": {"passage_tokens": model.passage_tokens}}
     return place | dict(_unset(layer, sections))
 
 
@@ -152,8 +178,13 @@ def _check_collection(recipe: Recipe, target: Collection) -> None:
             raise InputError(f"ingest.{field}: {here}, but --collection has {value}")
 
 
-def _check_model(recipe: Recipe, model: Model) -> None:
+def _check_model(recipe: Recipe, model: Model, adapt: bool) -> None:
     """Raises InputError if the recipe or a setting contradicts the model's folder, or starts from another model."""
+    if adapt:
+        if recipe.model != model.folder:
+            raise InputError(f"model: {recipe.model}, but --model has {model.folder}")
+        check_agreement(recipe, model)
+        return
     if recipe.model is not None:
         raise InputError(f"model: {recipe.model} replaces all training, but --model names a model to train: set null")
     for name in PRETRAININGS:
@@ -170,7 +201,7 @@ def _check_model(recipe: Recipe, model: Model) -> None:
     check_agreement(recipe, model)
 
 
-def _notes(recipe: Recipe, model: Model) -> list[str]:
+def _notes(recipe: Recipe, model: Model, adapt: bool) -> list[str]:
     encoder = recipe.encoder
     size = dimension(model.folder)
     parts = [
@@ -183,8 +214,7 @@ def _notes(recipe: Recipe, model: Model) -> list[str]:
             if prefix
         ),
     ]
-    lines = [
-        f"model: {model.name} ({', '.join(parts)}), trained as in the recipe {TRAINING_RECIPE}, without pre-training"
-    ]
+    how = "adapted without questions" if adapt else f"trained as in the recipe {TRAINING_RECIPE}, without pre-training"
+    lines = [f"model: {model.name} ({', '.join(parts)}), {how}"]
     unnamed = unnamed_pooling(model.question.pooling, encoder.pooling)
     return [*lines, unnamed] if unnamed else lines

@@ -60,6 +60,28 @@ def test_text_trains_an_existing_model_on_its_own_questions_as_adapt_does(store:
     assert recipe.mine.margin_relative == adapt.mine.margin_relative
 
 
+def test_adapt_trains_nothing_and_searches_with_the_adapted_model(store: Store, tmp_path: Path) -> None:
+    folder = sentence(tmp_path / "m", prompts=PROMPTS)
+    recipe = resolve("text", fine_tuning(store, "text", str(folder), None, adapt=True).settings)
+    names = {node.name for node in nodes(recipe)}
+    assert not {"initial", "stage1", "mine", "stage2"} & names
+    assert {"model", "adapted", "search-adapted", "encode-whole"} <= names
+    assert (recipe.model, recipe.tokenizer.path, recipe.encoder.question_prefix) == (folder, folder, QUERY)
+    assert recipe.evaluate.fusions == [["bm25", "model"]]
+    with pytest.raises(InputError, match="^--adapt: needs --model"):
+        fine_tuning(store, "text", None, None, adapt=True)
+    with pytest.raises(InputError, match="^model: .*other, but --model has"):
+        fine_tuning(store, "text", str(folder), None, ["model=other"], adapt=True)
+
+
+def test_a_collection_without_training_questions_is_adapted_to(store: Store, tmp_path: Path, collection: Path) -> None:
+    (collection / "qrels" / "train.tsv").unlink(missing_ok=True)
+    settings = fine_tuning(store, "adapt", str(sentence(tmp_path / "m")), str(collection), adapt=True).settings
+    recipe = resolve("adapt", settings)
+    assert str(recipe.ingest.folder) == str(collection)
+    assert "adapted" in {node.name for node in nodes(recipe)}
+
+
 def test_vectors_of_any_length_are_trained_without_temperature(store: Store, tmp_path: Path) -> None:
     result = fine_tuning(store, "adapt", str(plain(tmp_path / "m")), None)
     recipe = resolve("adapt", result.settings)
