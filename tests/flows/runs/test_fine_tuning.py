@@ -68,9 +68,9 @@ def test_adapt_trains_nothing_and_searches_with_the_adapted_model(store: Store, 
     assert {"model", "adapted", "search-adapted", "encode-whole"} <= names
     assert (recipe.model, recipe.tokenizer.path, recipe.encoder.question_prefix) == (folder, folder, QUERY)
     assert recipe.evaluate.fusions == [["bm25", "model"]]
-    with pytest.raises(InputError, match="^--adapt: needs --model"):
+    with pytest.raises(InputError, match=r"^--adapt: needs --model"):
         fine_tuning(store, "text", None, None, adapt=True)
-    with pytest.raises(InputError, match="^model: .*other, but --model has"):
+    with pytest.raises(InputError, match=r"^model: .*other, but --model has"):
         fine_tuning(store, "text", str(folder), None, ["model=other"], adapt=True)
 
 
