@@ -1,4 +1,4 @@
-"""Notices: one line each for what a stage dropped, cut or did not know, for the user to read.
+"""Notices: one line each for what a stage dropped, cut, did not know or decided, for the user to read.
 
 A stage returns them among its metrics. The terminal, the page, `--json` and the report show them, also if the artifact
 comes from the store.

@@ -82,10 +82,9 @@ def adapt(
     map_EE = np.load(path) if metrics["used"] == "yes" else None
     for folder in folders(checkpoint):
         write_model(folder, map_EE, work.out if folder == checkpoint else work.out / folder.name)
-    if map_EE is None:
-        return {**metrics, **noticed([refusal(config, metrics)])}
-    np.save(work.out / MAP, map_EE)
-    return metrics
+    if map_EE is not None:
+        np.save(work.out / MAP, map_EE)
+    return {**metrics, **noticed([decision(config, metrics)])}
 
 
 def write_model(folder: Path, map_EE: "ndarray | None", out: Path) -> None:
@@ -109,13 +108,14 @@ def compose(map_EE: "ndarray", projection: Dense | None) -> Dense:
     return Dense((last_EE @ projection.weight_ED.double()).float(), bias_E)
 
 
-def refusal(config: AdaptConfig, metrics: Metrics) -> str:
-    """Returns why the adapted model is not used, in one line."""
+def decision(config: AdaptConfig, metrics: Metrics) -> str:
+    """Returns whether the adapted model is used, and why, in one line."""
     if "agreement_p" not in metrics:
         return "adapted model not used: too few passages or words to generate queries from"
     before, after, p = (float(metrics[f"agreement_{name}"] or 0) for name in ("before", "after", "p"))
+    used, how = ("used", "agrees better") if metrics["used"] == "yes" else ("not used", "does not agree better")
     return (
-        f"adapted model not used: on {metrics['guard_queries']} generated queries it does not agree better with the "
-        f"fusion of BM25 and the model than the model as it is: nDCG@10 {before:.3f} -> {after:.3f}, p {p_text(p)} "
+        f"adapted model {used}: on {metrics['guard_queries']} generated queries it {how} with the fusion of BM25 and "
+        f"the model than the model as it is: nDCG@10 {before:.3f} -> {after:.3f}, p {p_text(p)} "
         f"(adapt.guard_p: {config.guard_p:g})"
     )
