@@ -39,7 +39,7 @@ class EvaluateConfig(Config):
     fusion_weights: list[Annotated[float, Field(gt=0, lt=1)]] = Field(min_length=1)
     """Weights of the first run (BM25); the other runs share the rest equally. A single one is used. Of several, all
     runs have equal weights, unless dev proves another one better."""
-    best_three_share: float = Field(ge=0, le=1)
+    best_three_share: float = Field(0.0, ge=0, le=1)
     """Share of a document's score that is the mean of its best three passages' in the list; the rest is its best
     passage's. 0: MaxP (Dai and Callan 2019). For documents of several passages: search, and where judgements name them
     the evaluation too."""

@@ -1,6 +1,6 @@
 """The configuration of fine-tuning."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -61,6 +61,18 @@ class BatchScheduling(Config):
     ready sooner. null: all."""
 
 
+class MergeConfig(Config):
+    """The mean of the trained weights and those that training started from (Wortsman et al. 2022, WiSE-FT)."""
+
+    shares: list[Annotated[float, Field(gt=0, le=1)]] = Field(min_length=1)
+    """Shares of the trained weights; 1: the trained model. The first is used, unless at least 50 dev questions prove
+    another one better by RR@10 of their candidates (p < .05, paired randomisation, corrected by Holm's method)."""
+    questions: int = Field(ge=50)
+    """Most dev questions that decide."""
+    candidates: int = Field(ge=2)
+    """Passages that each of them ranks: a judged one and others of BM25's list."""
+
+
 class FinetuneConfig(ExamplesConfig):
     share_negatives: int | None = Field(ge=1)
     """Size of the groups of neighbours in a batch that use each other's passages as in-batch negatives. null: the full
@@ -82,6 +94,14 @@ class FinetuneConfig(ExamplesConfig):
     questions whose positives are hard negatives for each other (Adaptive Batch Scheduling)."""
     batch_scheduling: BatchScheduling
     validation: ValidationConfig
+    merge: MergeConfig | None = None
+    """Merges the trained model with the one that it started from. null: the trained model."""
+
+    @model_validator(mode="after")
+    def _all_ranks_have_the_kept_weights(self) -> Self:
+        if self.merge is not None and len(self.merge.shares) > 1 and self.validation.keep == "best":
+            raise ValueError("merge: several shares need validation.keep: last")
+        return self
 
     @model_validator(mode="after")
     def _has_negatives(self) -> Self:

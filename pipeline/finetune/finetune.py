@@ -108,7 +108,7 @@ def finetune(
     has a judged passage, before any training.
     """
     from pipeline.data.barred import Dropped
-    from pipeline.finetune import examples, pools, soft_targets, training_pools, validation
+    from pipeline.finetune import examples, merge, pools, soft_targets, training_pools, validation
     from pipeline.finetune.scheduling.batch_search import check_pairs
     from pipeline.runtime.gpu_ranks import fed_ranks
     from pipeline.runtime.launch import launch
@@ -131,6 +131,11 @@ def finetune(
         candidates = validation.read_candidates(config.validation, collection, bm25, config.seed)
         files["candidates"] = work.checkpoints / "candidates.npz"
         save_arrays(files["candidates"], candidates)
+    if config.merge is not None:
+        deciding = merge.read_dev_candidates(config.merge, collection, bm25, config.seed)
+        if deciding is not None:
+            files["merge_candidates"] = work.checkpoints / "merge_candidates.npz"
+            save_arrays(files["merge_candidates"], deciding)
     machine = fed_ranks(work.machine, lambda: update_tokens(config, encoder, Tokens.open(tokens), all_pools))
     arguments = {
         "config": config.model_dump(mode="json"),

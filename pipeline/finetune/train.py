@@ -15,6 +15,7 @@ from pipeline.data.parquet import write_parquet
 from pipeline.finetune import examples, losses
 from pipeline.finetune.config import FinetuneConfig
 from pipeline.finetune.encoders import encode_all, starting_towers, write_checkpoint
+from pipeline.finetune.merge import merge
 from pipeline.finetune.pools import load_pools
 from pipeline.finetune.scheduling import order as orders
 from pipeline.finetune.score_table import Scores
@@ -72,12 +73,13 @@ def train_encoders(
     edges = examples.batches(size, settings.batch_queries)
     epoch_steps = len(edges) - 1
     draw = examples.Draw(settings.negatives_per_query, settings.positives_considered, settings.seed)
-    validator = None
-    if "candidates" in files:
-        candidates = Candidates(**np.load(files["candidates"]))
-        validator = Validator(
-            towers, candidates, data, form, settings.passage_tokens, machine_settings.budget, Path(checkpoints)
-        )
+
+    def validator_of(name: str) -> Validator:
+        candidates = Candidates(**np.load(files[name]))
+        budget, folder = machine_settings.budget, Path(checkpoints)
+        return Validator(towers, candidates, data, form, settings.passage_tokens, budget, folder)
+
+    validator = validator_of("candidates") if "candidates" in files else None
 
     def vectors_of(queries_N: np.ndarray, passages_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         sides = question_rows(data, queries_N, form), passage_rows(data, passages_N, form, settings.passage_tokens)
@@ -115,6 +117,12 @@ def train_encoders(
             ahead=not settings.batch_order.startswith("abs"),
         )
     validated = validator.last(settings.epochs, steps, settings.validation.keep) if validator else {}
+    merged: Metrics = {}
+    if settings.merge is not None:
+        began = starting_towers(Path(start), settings, encoder_settings, data, device).trained.state_dict()
+        deciding = validator_of("merge_candidates") if "merge_candidates" in files else None
+        measure = deciding.reciprocal_ranks if deciding else None
+        merged = merge(settings.merge, towers.trained, began, measure, settings.seed)
     listed, (_, text_N) = pools.listed(), unread(data, form, settings.passage_tokens)
     question_N = unread_of_questions(data, pools.queries, form)
     cut = unread_metrics("questions", question_N, data.queries.lengths[pools.queries])
@@ -125,7 +133,7 @@ def train_encoders(
         for name, rows in tables.items():
             if rows:
                 write_parquet(pa.Table.from_pylist(rows), Path(out) / f"{name}.parquet")
-    return {**loop.history_metrics(history), **validated, **cut}
+    return {**loop.history_metrics(history), **validated, **merged, **cut}
 
 
 def most_tokens(config: FinetuneConfig, encoder: EncoderConfig) -> int:

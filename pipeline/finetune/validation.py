@@ -79,7 +79,7 @@ def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed:
     return Candidates(known.queries, np.stack(rows))
 
 
-def reciprocal_rank(scores_VC: "Tensor") -> float:
-    """Returns the mean of 1 / rank of the first candidate, 0 beyond CUTOFF; among equal scores it ranks last."""
+def reciprocal_ranks(scores_VC: "Tensor") -> "Tensor":
+    """Returns 1 / rank of the first candidate, 0 beyond CUTOFF, float [V]; among equal scores it ranks last."""
     rank_V = (scores_VC >= scores_VC[:, :1]).sum(1)
-    return float(((rank_V <= CUTOFF) / rank_V).mean())
+    return (rank_V <= CUTOFF) / rank_V

@@ -10,7 +10,7 @@ import torch
 
 from pipeline.finetune.encoders import Towers, encode_all
 from pipeline.finetune.losses import pair_scores
-from pipeline.finetune.validation import Candidates, reciprocal_rank
+from pipeline.finetune.validation import Candidates, reciprocal_ranks
 from pipeline.modeling.inputs import Form, passage_rows, question_rows
 from pipeline.modeling.packing import to_device
 from pipeline.runtime import ranks
@@ -59,6 +59,10 @@ class Validator:
 
     def measure(self) -> float:
         """Returns the MRR@10 of the candidates, the same on each rank."""
+        return float(self.reciprocal_ranks().mean())
+
+    def reciprocal_ranks(self) -> torch.Tensor:
+        """Returns RR@10 of each question, [V], the same on each rank."""
         questions_VE = encode_all(self._towers.encoders[0], self._questions, self._budget)
         passages_PE = encode_all(self._towers.encoders[1], self._passages, self._budget)
         scores = []
@@ -69,4 +73,4 @@ class Validator:
                     scores.append(pair_scores(question_E[None], own_CE, self._towers.scorer)[0])
                 else:
                     scores.append(own_CE @ question_E)
-            return reciprocal_rank(torch.stack(scores))
+            return reciprocal_ranks(torch.stack(scores))

@@ -3,7 +3,6 @@
 from pipeline.evaluate.config import EvaluateConfig
 
 EVALUATE = EvaluateConfig(
-    best_three_share=0,
     relevance=1,
     systems={},
     fusions=[],
