@@ -17,6 +17,7 @@ from flows.serving.rankings import Failure, Mask, Ranking, fuse_rankings
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import WIDER
 from pipeline.data.documents import best_rows
+from pipeline.data.near_duplicates import Groups
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Choice
 from pipeline.formatting import counted
@@ -70,7 +71,7 @@ def question_notices(session: "Session", question: Question) -> list[str]:
 def ask(
     session: "Session", questions: Sequence[Question], known: Mapping[str | None, Mask] = MappingProxyType({})
 ) -> list[Answers]:
-    """The best k documents of each checked question, each with its best passage.
+    """The best k documents of each checked question, each with its best passage; of almost equal passages the best one.
 
     The answers to a question do not depend on the other questions.
     `known`: masks of conditions that were evaluated before.
@@ -94,12 +95,13 @@ def ask(
                 if question.by == "fusion" and place in passages:
                     ranking = append_deeper(passages[place], ranking)
                 passages[place] = ranking
-                firsts = best_passages(ranking.rows_K, question.k, session.passages.documents)
+                firsts = best_passages(ranking.rows_K, question.k, session.passages.documents, session.near_duplicates)
                 results[place] = Ranking(ranking.rows_K[firsts], ranking.scores_K[firsts])
                 if len(firsts) < question.k and has_more(session, question, depth, ranking):
                     deeper[place] = Depths(*(WIDER * length for length in depth))
         depths = deeper
-    return describe_answers(session, questions, [results[place] for place in range(len(questions))])
+    rankings = [results[place] for place in range(len(questions))]
+    return describe_answers(session, questions, rankings, [masks[question.where] for question in questions])
 
 
 def first_depths(session: "Session", question: Question) -> Depths:
@@ -222,12 +224,23 @@ def dense_rankings(
     return result
 
 
-def best_passages(rows_K: np.ndarray, k: int, documents: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Positions in a ranking of the best passage of each of its first k documents, best first."""
+def best_passages(
+    rows_K: np.ndarray, k: int, documents: Callable[[np.ndarray], np.ndarray], near: Groups
+) -> np.ndarray:
+    """Positions in a ranking of the best passage of each of its first k documents, best first.
+
+    Passages that almost equal a better one do not count: their documents come with another passage, or not at all.
+    """
+    different_K = _firsts(near.first(rows_K))
     length = EXTRA * k
     while True:
-        document_K = documents(rows_K[:length])
-        firsts = best_rows(np.zeros(len(document_K), np.int64), document_K)
-        if len(firsts) >= k or length >= len(rows_K):
+        positions = different_K[:length]
+        firsts = positions[_firsts(documents(rows_K[positions]))]
+        if len(firsts) >= k or length >= len(different_K):
             return firsts[:k]
         length *= WIDER
+
+
+def _firsts(number_K: np.ndarray) -> np.ndarray:
+    """Positions at which each number occurs first, ascending."""
+    return best_rows(np.zeros(len(number_K), np.int64), number_K)

@@ -77,7 +77,7 @@ def shingles(text: str) -> np.ndarray:
     if not len(word_W):
         return np.zeros(0, np.uint32)
     word_W = np.pad(word_W, (0, max(0, WORDS - len(word_W))))
-    return short_hash(np.lib.stride_tricks.sliding_window_view(word_W, WORDS))
+    return upper_half(np.convolve(word_W, ODD[:WORDS], "valid"))
 
 
 def row_hash(number_NK: np.ndarray) -> np.ndarray:
@@ -85,9 +85,9 @@ def row_hash(number_NK: np.ndarray) -> np.ndarray:
     return (number_NK * ODD[: number_NK.shape[1]]).sum(1, dtype=np.uint64)
 
 
-def short_hash(number_NK: np.ndarray) -> np.ndarray:
-    """Returns the upper half of `row_hash`, uint32 [N]."""
-    return (row_hash(number_NK) >> np.uint64(32)).astype(np.uint32)
+def upper_half(hash_N: np.ndarray) -> np.ndarray:
+    """Returns 32 bits of hashes of 64, whose lower bits are less random. uint32 [N]."""
+    return (hash_N >> np.uint64(32)).astype(np.uint32)
 
 
 def band_rows(similarity: float) -> int:
@@ -111,7 +111,7 @@ def band_keys(batches: Iterable[Sequence[str]], similarity: float) -> np.ndarray
         signatures = MinHash.generator(sets, num_perm=PERMUTATIONS, hashfunc=int)
         signature_NP = np.stack([signature.hashvalues for signature in signatures])
         band_FR = signature_NP[:, : bands * rows].reshape(-1, rows)
-        parts.append(short_hash(band_FR).reshape(-1, bands))
+        parts.append(upper_half(row_hash(band_FR)).reshape(-1, bands))
     return np.concatenate(parts)
 
 

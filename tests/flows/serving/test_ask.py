@@ -1,6 +1,7 @@
 """Answers equal those of the whole ranking: within a filter, by document, alone or among other questions."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from flows.serving.question import Question, Session
 from flows.serving.session import open_session
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
+from pipeline.data.near_duplicates import Groups
 from pipeline.dense.exact_gpu import GpuVectors
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Choice
@@ -24,6 +26,7 @@ from pipeline.evaluate.fusion import Choice
 WORDS = [f"word{n}" for n in range(12)]
 DEPTH = 30
 """The depth of the lists that are fused."""
+NONE = Groups(*np.zeros((2, 0), np.int64))
 QUESTIONS = ["word1 word2", "word3", "word4 word5 word6 word7", "word0 word11", "word8 word8 absent", "absent"]
 
 
@@ -245,10 +248,43 @@ def test_best_passages_continue_until_there_are_enough_documents() -> None:
         depths.append(len(rows_K))
         return documents[rows_K]
 
-    assert best_passages(np.arange(103), 3, documents_of).tolist() == [0, 50, 100]
+    assert best_passages(np.arange(103), 3, documents_of, NONE).tolist() == [0, 50, 100]
     assert depths == [15, 60, 103]
-    assert best_passages(np.arange(103), 9, documents_of).tolist() == [0, 50, 100, 102]
-    assert best_passages(np.zeros(0, int), 3, documents_of).tolist() == []
+    assert best_passages(np.arange(103), 9, documents_of, NONE).tolist() == [0, 50, 100, 102]
+    assert best_passages(np.zeros(0, int), 3, documents_of, NONE).tolist() == []
+
+
+def test_of_almost_equal_passages_the_best_one_is_shown(run, corpus) -> None:
+    """Documents of one passage each: the answers are those of before without the passages that are now named."""
+    question = Question(QUESTIONS[1], 20, "dense")
+    (before,) = ask(run, [question])
+    row = {answer.passage_id: int(answer.passage_id[1:]) for answer in before}
+    same = [answer for answer in before if answer.doc_id.startswith("e")][:3]
+    assert len(same) == 3
+    rows = sorted({*(row[answer.passage_id] for answer in same), 299, 298})
+    session = replace(run, near_duplicates=Groups(np.array(rows), np.full(5, rows[0])))
+    (found,) = ask(session, [question._replace(k=18)])
+    kept = [answer.passage_id for answer in before if answer not in same[1:]]
+    assert [answer.passage_id for answer in found] == kept[:18]
+    named = {answer.passage_id: (answer.almost_equal, answer.almost_equal_count) for answer in found}
+    others = [f"p{n}" for n in rows if n != row[same[0].passage_id]]
+    assert {passage: names for passage, names in named.items() if names != ([], 0)} == {same[0].passage_id: (others, 4)}
+
+
+def test_a_document_with_an_almost_equal_passage_comes_with_its_next_one() -> None:
+    documents = np.array([0, 1, 1, 2])
+    near = Groups(np.array([0, 1]), np.array([0, 0]))
+    assert best_passages(np.arange(4), 3, documents.__getitem__, near).tolist() == [0, 2, 3]
+
+
+def test_only_almost_equal_passages_that_the_condition_allows_are_named(run, corpus) -> None:
+    rows, masked = np.arange(100, 200), np.arange(300) % 2 == 0
+    session = replace(run, near_duplicates=Groups(rows, np.full(100, 100)))
+    question = Question(QUESTIONS[0], 1, "dense", "even")
+    ((answer,),) = ask(session, [question], {"even": masked})
+    assert (answer.almost_equal_count, len(answer.almost_equal)) == (49, 20)
+    assert all(int(name[1:]) % 2 == 0 for name in answer.almost_equal)
+    assert answer.passage_id not in answer.almost_equal
 
 
 @pytest.mark.parametrize(

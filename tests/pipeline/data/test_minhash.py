@@ -12,7 +12,7 @@ from pipeline.data import minhash
 from pipeline.data.near_duplicates import Groups
 
 VOCABULARY = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "nrsl"]
-HAN = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面而方后多定行学法所"
+HAN = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种"
 THAI = "กขคงจฉชซญดตถทนบปผพฟมยรลวสหอ"
 
 
@@ -71,7 +71,8 @@ def test_short_texts_need_the_same_words(one, other, almost):
 
 def test_groups_are_connected_and_name_their_first_text():
     words = [f"w{n}" for n in range(100)]
-    near, far = words[:50] + ["x"] + words[51:], words[:50] + ["x"] + words[51:95] + ["y"] + words[96:]
+    near = [*words[:50], "x", *words[51:]]
+    far = [*near[:95], "y", *near[96:]]
     other = [f"v{n}" for n in range(100)]
     groups = found([" ".join(text) for text in (other, far, near, words, other)], 0.93)
     assert (groups.row_U.tolist(), groups.first_U.tolist()) == ([0, 1, 2, 3, 4], [0, 1, 1, 1, 0])
