@@ -26,7 +26,7 @@ import numpy as np
 from pipeline.data.collection import passage_batches
 from pipeline.data.documents import read_documents
 from pipeline.data.ids import hash_id
-from pipeline.data.near_duplicates import read_groups
+from pipeline.data.near_duplicates import FILE, read_groups
 from pipeline.data.stored import input_error_on_read, read_table
 from pipeline.notices import EXAMPLES, notice
 
@@ -86,13 +86,14 @@ def read_texts(collection: Path) -> Texts:
     """
     path = collection / "passages.parquet"
     with input_error_on_read(path):
-        stat = path.stat()
-    return _read_texts(collection, (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+        stats = [path.stat(), *(found.stat() for found in collection.glob(FILE))]
+    states = ((stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats)
+    return _read_texts(collection, tuple(states))
 
 
 @lru_cache(maxsize=1)
-def _read_texts(collection: Path, state: tuple[int, ...]) -> Texts:
-    """`state`: identifies the file's version; a changed file is read again."""
+def _read_texts(collection: Path, states: tuple[tuple[int, ...], ...]) -> Texts:
+    """`states`: identify the files' versions; changed files are read again."""
     text, words = array("Q"), array("Q")
     for batch in passage_batches(collection, ["title", "text"]):
         for content in map(content_of, *batch.values()):

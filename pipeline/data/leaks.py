@@ -18,15 +18,16 @@ from pipeline.data.near_duplicates import Groups, read_groups
 from pipeline.data.stored import read_batches
 from pipeline.notices import EXAMPLES, notice
 
-REMOVE = "so figures are too good: remove them from one split"
+REMOVE = "training sees their answers, so figures are too good: remove them from one split"
+KEEP = "training sees their texts, so figures may be too good: keep one of each, or the questions of both in one split"
 
 
 def leaks(collection: Path, similarity: float | None) -> list[str]:
     """Returns a notice for each kind of dev and test data that training has too: questions with the words of a training
     question (see `same_words`) and, if `similarity` is set, what almost equals a question or a positive of training.
 
-    Memory: 9 bytes per question, and the rows that a notice counts; with `similarity` also that of `find_groups` for
-    the questions and of `read_questions`.
+    Memory: about 40 bytes per question; with `similarity` also that of `find_groups` for the questions and of
+    `read_questions`.
     """
     questions, trains, words = collection / "queries.parquet", array("b"), array("Q")
     for batch in read_batches(questions, ["split", "text"], ROWS):
@@ -34,18 +35,17 @@ def leaks(collection: Path, similarity: float | None) -> list[str]:
         words.extend(hash_id(same_words(text)) for text in batch["text"].to_pylist())
     trains_Q = np.frombuffer(trains, np.bool_)
     train_T, held_H = np.flatnonzero(trains_Q), np.flatnonzero(~trains_Q)
-    answers, texts = f"training sees their answers, {REMOVE}", f"training sees their texts, {REMOVE}"
     same_L2 = leaked(_equal(np.frombuffer(words, np.uint64)), train_T, held_H)
-    lines = _notice("dev and test questions that are training questions too", same_L2, "is", questions, answers)
-    if similarity is not None:
+    lines = _notice("dev and test questions that are training questions too", same_L2, "is", questions, REMOVE)
+    if similarity is not None and len(train_T) and len(held_H):
         near_L2 = leaked(
             find_groups(lambda: _texts(questions), similarity), train_T, np.setdiff1d(held_H, same_L2[:, 0])
         )
         what = "dev and test questions that almost equal a training question"
-        lines += _notice(what, near_L2, "almost equals", questions, answers)
+        lines += _notice(what, near_L2, "almost equals", questions, REMOVE)
         near_L2, passages = _near_passages(collection, read_groups(collection)), collection / "passages.parquet"
         what = "relevant passages of dev and test that almost equal one of training"
-        lines += _notice(what, near_L2, "almost equals", passages, texts)
+        lines += _notice(what, near_L2, "almost equals", passages, KEEP)
     return lines
 
 
