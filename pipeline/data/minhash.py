@@ -19,7 +19,7 @@ from pipeline.data.near_duplicates import Groups
 from pipeline.data.text.words import IDEOGRAPHS, PLAIN, PLAIN_WORD, spans
 
 WORDS = 3
-"""Words of a shingle. At a similarity of 0.8, two words in 80 may differ, and one in 30."""
+"""Words of a shingle. At a similarity of 0.8, three words in 80 may differ, and one in 25."""
 PERMUTATIONS = 128
 RECALL = 0.99
 """Smallest probability that two texts with exactly the given similarity are candidates."""
@@ -72,12 +72,15 @@ _word_hash = lru_cache(1 << 18)(hash_id)
 
 
 def shingles(text: str) -> np.ndarray:
-    """Returns the hash of each shingle, uint32 [H], with repetitions. A text of one or two words is one shingle."""
+    """Returns the hash of each shingle, uint32 [H], with repetitions.
+
+    The two ends are in shingles too: one word more at an end weighs as much as one in the middle, so that short texts
+    do not equal longer ones that begin with them.
+    """
     word_W = np.fromiter(map(_word_hash, words_of(text)), np.uint64)
     if not len(word_W):
         return np.zeros(0, np.uint32)
-    word_W = np.pad(word_W, (0, max(0, WORDS - len(word_W))))
-    return upper_half(np.convolve(word_W, ODD[:WORDS], "valid"))
+    return upper_half(np.convolve(word_W, ODD[:WORDS]))  # as between zeros
 
 
 def row_hash(number_NK: np.ndarray) -> np.ndarray:

@@ -20,8 +20,8 @@ class CutConfig(Config):
 
     near_duplicates: Similarity = None
     """Passages with at least this Jaccard similarity of their sets of three consecutive words almost equal each other:
-    they are counted, are no negatives of each other, and a search shows the best one of them. 0.8: of 80 words two may
-    differ. null: passages are not compared."""
+    they are counted, are no negatives of each other, and a search shows the best one of them. 0.8: of 80 words
+    three may differ. null: passages are not compared."""
 
     @model_validator(mode="after")
     def _overlap_is_shorter(self) -> Self:

@@ -31,15 +31,17 @@ def made(rng: random.Random, words: int) -> list[str]:
     return rng.choices(VOCABULARY, k=words)
 
 
-@pytest.mark.parametrize("changed", [1, 2])
-def test_texts_of_80_words_are_found_with_a_word_or_two_changed(changed):
+@pytest.mark.parametrize("changed", [1, 2, 3])
+def test_texts_of_80_words_are_found_with_up_to_three_changed(changed):
     rng = random.Random(0)
     texts = [made(rng, 80) for _ in range(300)]
     copies = [[*text] for text in texts]
     for copy in copies:
         for place in rng.sample(range(80), changed):
             copy[place] = "anotherword"
-    assert pairs([" ".join(text) for text in texts + copies]) == [(n, 300 + n) for n in range(300)]
+    found_pairs, expected = {*pairs([" ".join(text) for text in texts + copies])}, {(n, 300 + n) for n in range(300)}
+    assert found_pairs <= expected
+    assert len(found_pairs) >= (300 if changed < 3 else 297)  # three: a similarity of just 0.8
 
 
 @pytest.mark.parametrize("signs", [HAN, THAI])
@@ -61,6 +63,9 @@ def test_in_scripts_without_spaces_a_new_sign_moves_no_word(signs, change):
         ("a b", "b a", False),
         ("pip install numpy", "pip install scipy", False),
         ("Returns the sine of x, in radians", "Returns the cosine of x, in radians", False),
+        ("how do I sort a list", "how do I sort a list backwards", False),
+        (" ".join("abcdefghijklmnopqrs"), " ".join("abcdefghijklmnopqrst"), False),
+        (" ".join("abcdefghijklmnopqrst"), " ".join("abcdefghijklmnopqrstu"), True),
         ("***", "---", False),
         ("", "", False),
     ],

@@ -32,7 +32,7 @@ from pipeline.negatives.mine import MineConfig, mine
 from pipeline.notices import read_notices
 
 QUESTION = "What is  an Élan?"
-LONG = "A sudden vigour of mind, of body, and of spirit, which soon"
+LONG = f"{' '.join(f'word{n}' for n in range(30))} and a sudden vigour that soon"
 
 
 class Kind(NamedTuple):
