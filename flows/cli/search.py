@@ -7,6 +7,7 @@ import typer
 
 from flows.cli.options import Json, OfRecipe, StoreFolder, out, print_json, terminal, warn
 from pipeline.errors import InputError
+from pipeline.notices import EXAMPLES
 
 if TYPE_CHECKING:
     from flows.serving.answers import Answer
@@ -108,4 +109,13 @@ def print_answers(engine: "Engine", answers: "list[Answer]") -> None:
         text = Text(printable(answer.excerpt))  # of the same length, to keep the positions of the highlights
         for start, end in answer.highlights:
             text.stylize("bold yellow", start, end)
-        out.print(Padding(text, (0, 0, 1, 4)))
+        out.print(Padding(text, (0, 0, 0 if answer.almost_equal else 1, 4)))
+        if answer.almost_equal:
+            out.print(Padding(Text(almost_equal(answer), "dim"), (0, 0, 1, 4)))
+
+
+def almost_equal(answer: "Answer") -> str:
+    """A line such as `+2 almost equal: a.md#3, b.md#7`."""
+    shown = answer.almost_equal[:EXAMPLES]
+    more = ", ..." if answer.almost_equal_count > len(shown) else ""
+    return f"+{answer.almost_equal_count:,} almost equal: {', '.join(shown)}{more}"

@@ -1,20 +1,23 @@
 """What is shown of the passages that a question finds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from flows.serving.engine import Engine
 from flows.serving.excerpts import excerpt
-from flows.serving.rankings import Failure, Ranking
+from flows.serving.rankings import Failure, Mask, Ranking
 from pipeline.bm25.highlights import Request
 from pipeline.data.arrow import text_array
 from pipeline.data.collection import ROWS, unknown_question
 from pipeline.data.documents import judged_id
 from pipeline.data.metadata import EXACT, Value
 from pipeline.data.stored import read_batches
+from pipeline.errors import InputError
 
 if TYPE_CHECKING:
     from flows.serving.question import Question, Session
@@ -36,22 +39,32 @@ class Answer:
     question: str
     """A question of the collection to which the passage is relevant; empty if there is none."""
     metadata: dict[str, Any]
+    almost_equal: list[str] = field(default_factory=list)
+    """Ids of the first NAMED passages that almost equal this one and satisfy the question's condition."""
+    almost_equal_count: int = 0
+    """The number of all of them."""
 
 
+NAMED = 20
+"""Almost equal passages of an answer that are named: a text may have a hundred thousand copies."""
 Answers = list[Answer] | Failure
 """The answers to one question, or its error."""
 
 
 def describe_answers(
-    session: "Session", questions: "Sequence[Question]", rankings: Sequence[Ranking | Failure]
+    session: "Session",
+    questions: "Sequence[Question]",
+    rankings: Sequence[Ranking | Failure],
+    masks: Sequence[Mask | InputError],
 ) -> list[Answers]:
-    """The answers of each question, from its ranked passages."""
+    """The answers of each question, from its ranked passages. `masks`: what each question's condition allows."""
     rows = [row for ranking in rankings if isinstance(ranking, Ranking) for row in ranking.rows_K.tolist()]
     passages = session.passages.read(rows)
     judged = judged_id(session.collection)
     known_questions = session.known_questions([judged(passage["passage_id"]) for passage in passages])
     matchers = iter(session.highlighter(_shown_texts(questions, rankings, passages)))
-    described = zip(passages, session.passages.metadata(rows), strict=True)
+    near = almost_equal(session, rankings, masks)
+    described = zip(passages, session.passages.metadata(rows), near, strict=True)
     all_answers: list[Answers] = []
     for ranking in rankings:
         if isinstance(ranking, Failure):
@@ -59,7 +72,8 @@ def describe_answers(
             continue
         matcher = next(matchers)
         answers: list[Answer] = []
-        for (passage, metadata), score in zip(islice(described, len(ranking.rows_K)), ranking.scores_K, strict=True):
+        own = islice(described, len(ranking.rows_K))
+        for (passage, metadata, (near_ids, near_count)), score in zip(own, ranking.scores_K, strict=True):
             part = excerpt(passage["text"], matcher)
             answers.append(
                 Answer(
@@ -70,10 +84,28 @@ def describe_answers(
                     highlights=matcher.spans(part),
                     question=known_questions.get(judged(passage["passage_id"]), ""),
                     metadata=metadata,
+                    almost_equal=near_ids,
+                    almost_equal_count=near_count,
                 )
             )
         all_answers.append(answers)
     return all_answers
+
+
+def almost_equal(
+    session: "Session", rankings: Sequence[Ranking | Failure], masks: Sequence[Mask | InputError]
+) -> list[tuple[list[str], int]]:
+    """(ids of the first NAMED, number) of the other passages that almost equal each ranked one and that its question's
+    condition allows.
+    """
+    others: list[np.ndarray] = []
+    for ranking, mask in zip(rankings, masks, strict=True):
+        if isinstance(ranking, Ranking):
+            groups = map(session.near_duplicates.others, ranking.rows_K.tolist())
+            others += [rows if mask is None or isinstance(mask, InputError) else rows[mask[rows]] for rows in groups]
+    named = [rows[:NAMED] for rows in others]
+    ids = iter(session.passages.ids(np.concatenate(named)) if any(map(len, named)) else ())
+    return [([*islice(ids, len(first))], len(rows)) for first, rows in zip(named, others, strict=True)]
 
 
 def _shown_texts(

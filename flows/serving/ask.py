@@ -16,6 +16,8 @@ from flows.serving.question import LONGEST, Question
 from flows.serving.rankings import Failure, Mask, Ranking, as_rankings, as_run
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import WIDER
+from pipeline.data.documents import best_rows
+from pipeline.data.near_duplicates import Groups
 from pipeline.data.runs import Run
 from pipeline.errors import InputError
 from pipeline.evaluate.document_ranking import fuse_documents, rank_documents
@@ -78,7 +80,8 @@ def question_notices(session: "Session", question: Question) -> list[str]:
 def ask(
     session: "Session", questions: Sequence[Question], known: Mapping[str | None, Mask] = MappingProxyType({})
 ) -> list[Answers]:
-    """The best k documents of each checked question, each with its best passage.
+    """The best k documents of each checked question, each with its best passage. Of documents whose best
+    passages almost equal each other, only the best one.
 
     The answers to a question do not depend on the other questions.
     `known`: masks of conditions that were evaluated before.
@@ -103,11 +106,12 @@ def ask(
                 if place in found:
                     ranking = append_deeper(found[place], ranking, session.passages.documents)
                 found[place] = ranking
-                results[place] = Ranking(ranking.rows_K[: question.k], ranking.scores_K[: question.k])
-                if len(ranking.rows_K) < question.k and has_more(session, question, depths[place], passages):
+                results[place] = shown = different(ranking, question.k, session.near_duplicates)
+                if len(shown.rows_K) < question.k and has_more(session, question, depths[place], passages):
                     deeper[place] = Depths(*(WIDER * length for length in depths[place]))
         depths = deeper
-    return describe_answers(session, questions, [results[place] for place in range(len(questions))])
+    rankings = [results[place] for place in range(len(questions))]
+    return describe_answers(session, questions, rankings, [masks[question.where] for question in questions])
 
 
 def first_depths(session: "Session", question: Question) -> Depths:
@@ -130,6 +134,13 @@ def has_more(session: "Session", question: Question, depths: Depths, lists: "Lis
     return isinstance(lists, Lists) and any(
         len(one.rows_K) >= depth for one, depth in ((lists.bm25, depths.bm25), (lists.dense, depths.dense)) if one
     )
+
+
+def different(ranking: Ranking, k: int, near: Groups) -> Ranking:
+    """The first k documents whose best passages do not almost equal that of a better one."""
+    group_K = near.first(ranking.rows_K)
+    firsts = best_rows(np.zeros(len(group_K), np.int64), group_K)[:k]
+    return Ranking(ranking.rows_K[firsts], ranking.scores_K[firsts])
 
 
 def append_deeper(before: Ranking, deeper: Ranking, documents: Callable[[np.ndarray], np.ndarray]) -> Ranking:

@@ -10,6 +10,7 @@ from flows.serving.engine import By, Engine
 from flows.serving.rankings import BM25Retriever, DenseRetriever
 from pipeline.bm25.highlights import Highlighter
 from pipeline.data.filter import Where
+from pipeline.data.near_duplicates import Groups
 from pipeline.data.passages import Passages
 
 LONGEST = 10_000
@@ -38,6 +39,8 @@ class Session:
     """Judged ids (data/documents.py) -> {id: a question to which it is relevant}, for all that have one, or more."""
     dense: DenseRetriever | None
     bm25: BM25Retriever | None
+    near_duplicates: Groups
+    """Passages that almost equal each other: an answer shows the best one."""
     bm25_thread: ThreadPoolExecutor
     """One thread that waits for BM25 while another one encodes."""
     highlighter: Highlighter

@@ -15,6 +15,7 @@ from pipeline.bm25.highlights import highlighter
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
+from pipeline.data.near_duplicates import read_groups
 from pipeline.data.passages import in_memory_map, in_parquet
 from pipeline.errors import InputError
 
@@ -71,8 +72,9 @@ def open_session(engine: Engine, ways: Iterable[By] | None = None, often: bool =
         bm25_thread = running.enter_context(ThreadPoolExecutor(1))
         first_stage = engine.run.nodes.get(engine.part("bm25"))
         words = highlighter(first_stage.path if first_stage else None, bm25.terms if bm25 else None)
+        near = read_groups(collection)
         session = Session(
-            engine, passages, Where(collection), known_questions, dense, bm25, bm25_thread, words, problems
+            engine, passages, Where(collection), known_questions, dense, bm25, near, bm25_thread, words, problems
         )
         if often:  # the first question is many times slower: libraries load their parts, and Java compiles
             ask(session, [Question("first", 1, way, "true") for way in session.ways if way in needed])

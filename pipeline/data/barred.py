@@ -2,8 +2,8 @@
 
     judged      the passage is judged relevant for the question, or it is one of a document that is; of documents that
                 are cut, those that are the question itself are left out under this name too
-    duplicate   the passage has exactly the text of a judged one, apart from white space at both ends; a passage
-                without text is compared by its title
+    duplicate   the passage has exactly the text of a judged one, apart from white space at both ends, or almost equals
+                it (data/near_duplicates.py); a passage without text is compared by its title
     question    the passage is the question itself: it has the question's id (BEIR's `ignore_identical_ids`) or the
                 same words, ignoring case, white space and Unicode form
 
@@ -26,6 +26,7 @@ import numpy as np
 from pipeline.data.collection import passage_batches
 from pipeline.data.documents import read_documents
 from pipeline.data.ids import hash_id
+from pipeline.data.near_duplicates import FILE, read_groups
 from pipeline.data.stored import input_error_on_read, read_table
 from pipeline.notices import EXAMPLES, notice
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 REASONS = ("judged", "duplicate", "question")
 DESCRIPTIONS = {
     "judged": "judged relevant",
-    "duplicate": "exact copies of a positive",
+    "duplicate": "copies of a positive",
     "question": "the question itself",
     "repeated": "listed again",
     "other_split": "of dev and test questions",
@@ -49,7 +50,10 @@ NO_PAIR = np.iinfo(np.int64).max
 
 
 class Texts(NamedTuple):
-    """Hashes of each passage's text and of its words, uint64 [P]: 16 bytes per passage."""
+    """Hashes of each passage's text and of its words, uint64 [P]: 16 bytes per passage.
+
+    Almost equal texts have the hash of the first one.
+    """
 
     text_P: np.ndarray
     words_P: np.ndarray
@@ -82,20 +86,27 @@ def read_texts(collection: Path) -> Texts:
     """
     path = collection / "passages.parquet"
     with input_error_on_read(path):
-        stat = path.stat()
-    return _read_texts(collection, (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+        stats = [path.stat(), *(found.stat() for found in collection.glob(FILE))]
+    states = ((stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats)
+    return _read_texts(collection, tuple(states))
 
 
 @lru_cache(maxsize=1)
-def _read_texts(collection: Path, state: tuple[int, ...]) -> Texts:
-    """`state`: identifies the file's version; a changed file is read again."""
+def _read_texts(collection: Path, states: tuple[tuple[int, ...], ...]) -> Texts:
+    """`states`: identify the files' versions; changed files are read again."""
     text, words = array("Q"), array("Q")
     for batch in passage_batches(collection, ["title", "text"]):
-        for title, body in zip(*batch.values(), strict=True):
-            content = body.strip() or title.strip()
+        for content in map(content_of, *batch.values()):
             text.append(hash_id(content))
             words.append(hash_id(same_words(content)))
-    return Texts(np.frombuffer(text, np.uint64), np.frombuffer(words, np.uint64))
+    text_P, groups = np.frombuffer(text, np.uint64), read_groups(collection)
+    text_P[groups.row_U] = text_P[groups.first_U]
+    return Texts(text_P, np.frombuffer(words, np.uint64))
+
+
+def content_of(title: str, text: str) -> str:
+    """Returns what is compared of a passage: its text, or its title if there is none."""
+    return text.strip() or title.strip()
 
 
 def same_words(text: str) -> str:

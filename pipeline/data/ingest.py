@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 from pydantic import Field
 
-from pipeline.data.barred import ById, Dropped, by_id, free, same_words
+from pipeline.data.barred import ById, Dropped, by_id, content_of, free
 from pipeline.data.collection import (
     ROWS,
     SPLITS,
@@ -22,18 +22,21 @@ from pipeline.data.collection import (
     Query,
     Source,
     at_rows,
+    passage_batches,
     schemas,
     write_table,
 )
 from pipeline.data.ids import check_id, contains, forbid_repeats, hash_id, run_starts, sort
 from pipeline.data.ingest_notices import NOTICES, without_positives
+from pipeline.data.leaks import leaks
 from pipeline.data.metadata import keep_metadata
+from pipeline.data.minhash import find_groups
+from pipeline.data.near_duplicates import write_groups
 from pipeline.data.readers import folder, several, single
 from pipeline.data.readers.text_config import TextConfig
-from pipeline.data.stored import read_batches
 from pipeline.data.text.words import blank, count
 from pipeline.errors import InputError
-from pipeline.notices import EXAMPLES, Examples, notice, noticed, of_counts, one_line
+from pipeline.notices import EXAMPLES, Examples, noticed, of_counts, one_line
 from pipeline.notices import keep as keep_example
 from pipeline.runtime.work import Metrics, Progress, Work
 
@@ -59,12 +62,13 @@ def sources(config: IngestConfig) -> dict[str, Path]:
 
 def libraries(config: IngestConfig) -> tuple[str, ...]:
     """Returns the libraries whose versions change the bytes: one ends sentences, if texts are cut, or made into
-    questions, at their ends; others convert documents.
+    questions, at their ends; others convert documents, or compare passages.
     """
     parts = config.parts if isinstance(config, several.SeveralConfig) else [config]
     cut = any(getattr(part, "passage_words", None) or part.reader == "text" for part in parts)
     converters = [library for part in parts if isinstance(part, TextConfig) for library in folder.libraries(part)]
-    return (*(("sentencex",) if cut else ()), *dict.fromkeys(converters))
+    compare = any(getattr(part, "near_duplicates", None) is not None for part in parts)
+    return (*(("sentencex",) if cut else ()), *dict.fromkeys(converters), *(("datasketch",) if compare else ()))
 
 
 def ingest(config: IngestConfig, work: Work) -> Metrics:
@@ -77,7 +81,8 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     judgements of unknown ids, up to 1 %; duplicate judgements; and barred negatives (pipeline/data/barred.py).
     Judgements of dev and test for passages that the corpus lacks are kept: a relevant passage that cannot be found
     still counts, as in trec_eval, BEIR and MTEB. Notices name the first examples of each, and dev and test questions
-    that are training questions too. Raises InputError for invalid input.
+    that are training questions too. Passages that almost equal each other are grouped if the configuration says so
+    (pipeline/data/minhash.py). Raises InputError for invalid input.
     """
     source: Source = READERS[config.reader].read(config, work.progress)
     counts: Counter[str] = Counter()
@@ -107,6 +112,9 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     known_queries = sort(queries)
     forbid_repeats("query id", known_queries, ((place, row.query_id) for place, row in source.queries()))
 
+    similarity = getattr(config, "near_duplicates", None)
+    if similarity is not None:
+        _group_passages(work.out, similarity, counts, examples, work.progress)
     left_out, dropped = sort(empty), Dropped()
     ids = known_queries, sort(cut) if source.judges_documents else known_passages, left_out
     counts["missing_qrels"] = 0
@@ -121,7 +129,8 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     metrics: Metrics = dict(counts) | column_metrics
     (work.out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
     lines = of_counts(NOTICES, metrics, examples | source.examples)
-    return {**metrics, **noticed([*lines, *dropped.notices(), *without_positives(work.out), *leaks(work.out)])}
+    lines += [*dropped.notices(), *without_positives(work.out), *leaks(work.out, similarity)]
+    return {**metrics, **noticed(lines)}
 
 
 def _passages(
@@ -164,6 +173,27 @@ def _passages(
         document = row.doc_id
         counts["words"] += count(row.text)
         yield place, row._replace(doc_id=row.doc_id or row.passage_id)
+
+
+def _group_passages(
+    collection: Path, similarity: float, counts: Counter[str], examples: Examples, progress: Progress
+) -> None:
+    """Writes the groups of almost equal passages (pipeline/data/near_duplicates.py)."""
+
+    def texts() -> Iterator[list[str]]:
+        done = 0
+        for batch in passage_batches(collection, ["title", "text"]):
+            yield [*map(content_of, batch["title"], batch["text"])]
+            progress(done := done + len(batch["text"]), counts["passages"], "passages compared")
+
+    groups = find_groups(texts, similarity)
+    write_groups(collection, groups)
+    counts["near_duplicate_groups"], counts["near_duplicates"] = groups.count, len(groups) - groups.count
+    later = groups.row_U != groups.first_U
+    shown = [rows[later][:EXAMPLES] for rows in (groups.row_U, groups.first_U)]
+    ids = (at_rows(collection / "passages.parquet", rows, ["passage_id"])["passage_id"].to_pylist() for rows in shown)
+    for pair in zip(*ids, strict=True):
+        keep_example(examples, "near_duplicates", " as ".join(pair))
 
 
 def _queries(source: Source, ids: array, empty: array, counts: Counter[str], examples: Examples) -> Iterator[Query]:
@@ -279,25 +309,3 @@ def _check(place: str, kind: str, row_id: str, *texts: str) -> None:
         "".join((row_id, *texts)).encode()
     except UnicodeEncodeError:
         raise InputError(f"{place}: {kind} {row_id!a} holds half of a surrogate pair") from None
-
-
-def leaks(collection: Path) -> list[str]:
-    """Returns a notice if dev or test questions have the words of a training question (see `same_words`).
-
-    Memory: 9 bytes per question, and the ids that the notice counts.
-    """
-    path, words, trains = collection / "queries.parquet", array("Q"), array("b")
-    for batch in read_batches(path, ["split", "text"], ROWS):
-        trains.extend(split == "train" for split in batch["split"].to_pylist())
-        words.extend(hash_id(same_words(text)) for text in batch["text"].to_pylist())
-    words_Q, trains_Q = np.frombuffer(words, np.uint64), np.frombuffer(trains, np.bool_)
-    rows = np.flatnonzero(np.isin(words_Q, np.intersect1d(words_Q[trains_Q], words_Q[~trains_Q])))
-    if not len(rows):
-        return []
-    columns = at_rows(path, rows, ["query_id", "split"]).to_pydict()
-    questions = list(zip(words_Q[rows].tolist(), *columns.values(), strict=True))
-    first = {hashed: query_id for hashed, query_id, split in reversed(questions) if split == "train"}
-    held_out = (row for row in questions if row[2] != "train")
-    pairs = [f"{query_id} of {split} is {first[hashed]} of train" for hashed, query_id, split in held_out]
-    advice = "training sees their answers, so figures are too good: remove them from one split"
-    return [notice("dev and test questions that are training questions too", len(pairs), pairs, advice)]

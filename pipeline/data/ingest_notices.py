@@ -44,6 +44,10 @@ NOTICES = {
         "once, plain or with .gz, .xz or .zst",
     ),
     "empty_passages": ("passages dropped, without text and title", ""),
+    "near_duplicates": (
+        "passages that almost equal an earlier one",
+        "they are no negatives of each other, and a search shows the best one; ingest.near_duplicates",
+    ),
     "empty_queries": ("questions dropped, without text", ""),
     "unanswered_queries": ("dev and test questions without an answer, not counted in hits", ""),
     "unjudged_queries": ("questions left out, without a judgement", ""),

@@ -17,6 +17,7 @@ from artifacts.runs import record_run
 from artifacts.runs import runs as all_runs
 from artifacts.store import Store
 from pipeline.data import runs
+from pipeline.data.near_duplicates import Groups, write_groups
 from pipeline.dense.shard_reuse import model
 from pipeline.evaluate.evaluate import evaluate
 from pipeline.runtime.work import Work, silent
@@ -30,18 +31,21 @@ def make_store(
     checkpoint: Path | None = None,
     run_file: bool = False,
     depth: int = 10,
+    near: Groups | None = None,
 ) -> Store:
     """Of passages in order (id, document, title, text), the first of them relevant to the one dev question. A fifth
     column: the documents that they were cut from.
 
     `vectors_ND`: the passages' vectors, None for a run without dense retrieval; their first number sorts the dense run
-    of the dev question. `checkpoint`: the model, else a folder without one.
+    of the dev question. `checkpoint`: the model, else a folder without one. `near`: almost equal passages.
     """
     store = Store(root)
     objects = {name: store.root / name for name in ("ingest", "bm25", "evaluate", "stage1", "index-stage1")}
     store.objects.mkdir(parents=True)
     judged = [("dev", "q", passages[0][-1] if len(passages[0]) == 5 else passages[0][0], 1)]
     ingest = write_collection(objects["ingest"], passages, [("q", "dev", question)], judged)
+    if near is not None:
+        write_groups(ingest, near)
     given = store.root / "run"
     given.write_text(f"q {passages[0][0]} 1\n")
     build(ingest, objects["bm25"], CONFIG.model_copy(update={"run": given if run_file else None}), workers=1)

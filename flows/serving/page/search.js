@@ -38,6 +38,12 @@ function answerItem(answer) {
     item.append(element("ul", "values", ...chips));
   }
   item.append(element("div", "text", ...withMarks(answer.excerpt, answer.highlights)));
+  if (answer.almost_equal_count) {
+    const more = answer.almost_equal_count > answer.almost_equal.length ? [element("li", "", "...")] : [];
+    const ids = element("ul", "id", ...answer.almost_equal.map((id) => element("li", "", id)), ...more);
+    const count = answer.almost_equal_count.toLocaleString("en");
+    item.append(element("details", "", element("summary", "", `+${count} almost equal`), ids));
+  }
   if (answer.excerpt !== answer.text) {
     const whole = element("details", "", element("summary", "", "Whole passage"), element("div", "text", answer.text));
     item.append(whole);

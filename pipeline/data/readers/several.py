@@ -18,13 +18,18 @@ class SeveralConfig(Config):
     reader: Literal["several"]
     """Selects this reader."""
     parts: list[single.PartConfig] = Field(min_length=1)
-    """The sources in this order, each with its own reader. Their questions are left out; `metadata` must be empty."""
+    """The sources in this order, each with its own reader. Their questions are left out; `metadata` must be empty, and
+    `near_duplicates` null."""
 
     @model_validator(mode="after")
     def _no_metadata(self) -> Self:
         for n, part in enumerate(self.parts):
             if getattr(part, "metadata", None):
                 raise ValueError(f"parts.{n}.metadata: several sources keep no metadata; set it to []")
+            if part.near_duplicates is not None:
+                raise ValueError(
+                    f"parts.{n}.near_duplicates: passages for pre-training are not compared; set it to null"
+                )
         return self
 
 

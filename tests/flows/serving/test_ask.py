@@ -1,6 +1,7 @@
 """Answers equal those of the whole ranking: within a filter, by document, alone or among other questions."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,12 +12,14 @@ from fused import fuse_lists
 from searched import hits_of
 
 from flows.serving import rankings
-from flows.serving.ask import ask, check_question
+from flows.serving.ask import ask, check_question, different
 from flows.serving.engine import By, newest_engine
 from flows.serving.question import Question, Session
+from flows.serving.rankings import Ranking
 from flows.serving.session import open_session
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
+from pipeline.data.near_duplicates import Groups
 from pipeline.dense.exact_gpu import GpuVectors
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Choice
@@ -24,6 +27,7 @@ from pipeline.evaluate.fusion import Choice
 WORDS = [f"word{n}" for n in range(12)]
 DEPTH = 30
 """The depth of the lists that are fused."""
+NONE = Groups(*np.zeros((2, 0), np.int64))
 QUESTIONS = ["word1 word2", "word3", "word4 word5 word6 word7", "word0 word11", "word8 word8 absent", "absent"]
 
 
@@ -248,6 +252,41 @@ def test_a_question_of_the_collection_is_shown_with_its_passage(run, corpus) -> 
     (answers,) = ask(run, [Question(corpus[0][0][3], 300, "dense")])
     assert {answer.passage_id: answer.question for answer in answers}.get("p0", "word1") == "word1"
     assert {answer.question for answer in answers if answer.passage_id != "p0"} == {""}
+
+
+def test_of_almost_equal_passages_the_best_one_is_shown(run, corpus) -> None:
+    """Documents of one passage each: the answers are those of before without the passages that are now named."""
+    question = Question(QUESTIONS[1], 20, "dense")
+    (before,) = ask(run, [question])
+    row = {answer.passage_id: int(answer.passage_id[1:]) for answer in before}
+    same = [answer for answer in before if answer.doc_id.startswith("e")][:3]
+    assert len(same) == 3
+    rows = sorted({*(row[answer.passage_id] for answer in same), 299, 298})
+    session = replace(run, near_duplicates=Groups(np.array(rows), np.full(5, rows[0])))
+    (found,) = ask(session, [question._replace(k=18)])
+    kept = [answer.passage_id for answer in before if answer not in same[1:]]
+    assert [answer.passage_id for answer in found] == kept[:18]
+    named = {answer.passage_id: (answer.almost_equal, answer.almost_equal_count) for answer in found}
+    others = [f"p{n}" for n in rows if n != row[same[0].passage_id]]
+    assert {passage: names for passage, names in named.items() if names != ([], 0)} == {same[0].passage_id: (others, 4)}
+
+
+def test_a_document_whose_best_passage_almost_equals_a_better_one_is_not_shown() -> None:
+    near = Groups(np.array([0, 1]), np.array([0, 0]))
+    found = different(Ranking(np.array([1, 3, 0, 2]), np.array([4.0, 3.0, 2.0, 1.0])), 2, near)
+    assert (found.rows_K.tolist(), found.scores_K.tolist()) == ([1, 3], [4.0, 3.0])
+    found = different(Ranking(np.array([1, 0, 2]), np.array([4.0, 3.0, 2.0])), 3, near)
+    assert found.rows_K.tolist() == [1, 2]
+
+
+def test_only_almost_equal_passages_that_the_condition_allows_are_named(run, corpus) -> None:
+    rows, masked = np.arange(100, 200), np.arange(300) % 2 == 0
+    session = replace(run, near_duplicates=Groups(rows, np.full(100, 100)))
+    question = Question(QUESTIONS[0], 1, "dense", "even")
+    ((answer,),) = ask(session, [question], {"even": masked})
+    assert (answer.almost_equal_count, len(answer.almost_equal)) == (49, 20)
+    assert all(int(name[1:]) % 2 == 0 for name in answer.almost_equal)
+    assert answer.passage_id not in answer.almost_equal
 
 
 @pytest.mark.parametrize(

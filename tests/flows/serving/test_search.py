@@ -251,6 +251,20 @@ def test_an_answer_names_its_document_once(title, heading, both, encoded, monkey
     assert result.stdout.splitlines()[2] == heading
 
 
+@pytest.mark.parametrize(
+    ("count", "line"),
+    [(2, "+2 almost equal: b#0, b#1"), (3, "+3 almost equal: b#0, b#1, ..."), (0, None)],
+)
+def test_an_answer_names_almost_equal_passages(count, line, both, encoded, monkeypatch) -> None:
+    passage = {"doc_id": "a", "passage_id": "a#0", "title": "", "text": "x", "excerpt": "x"}
+    more = {"almost_equal": ["b#0", "b#1"][:count], "almost_equal_count": count}
+    answer = Answer(rank=1, score=0.5, **passage, highlights=[], question="", metadata={}, **more)
+    monkeypatch.setattr("flows.serving.ask.ask", lambda run, questions: [[answer]])
+    result = CliRunner().invoke(app, ["search", QUESTION, "--store", str(both.root)])
+    lines = [text.strip() for text in result.stdout.splitlines()[3:]]
+    assert [text for text in lines if text] == ["x", *([line] if line else [])]
+
+
 def test_the_command_names_the_recipe_and_the_system(both, encoded) -> None:
     arguments = ["search", QUESTION, "--store", str(both.root)]
     assert CliRunner().invoke(app, arguments).stdout.startswith(f"one, dense + BM25: {WAY}\n")

@@ -46,6 +46,7 @@ def test_get_and_post_give_the_same_answer(client) -> None:
         "rank": 1, "score": 0.5, "doc_id": "d", "passage_id": "d#0", "title": "T", "text": SCRIPT, "excerpt": SCRIPT,
         "highlights": [[0, 1]], "question": "",
         "metadata": {"source": "numpy", "n": "9007199254740993", "m": -9007199254740992},
+        "almost_equal": [], "almost_equal_count": 0,
     }  # fmt: skip
     assert [answer[name] for name in ("recipe", "by", "question", "k", "where")] == [
         "one",
@@ -117,7 +118,7 @@ def test_masks_that_are_known_are_not_evaluated(fake_run, monkeypatch) -> None:
         return [InputError("x")] * len(queries)
 
     monkeypatch.setattr(ask, "rank_passages", rank)
-    monkeypatch.setattr(ask, "describe_answers", lambda run, questions, rankings: rankings)
+    monkeypatch.setattr(ask, "describe_answers", lambda run, questions, rankings, masks: rankings)
     questions = [Question("a", 1, "dense", where) for where in ("known", "other", None)]
     ask.ask(fake_run, questions, {"known": "its mask"})
     assert used_masks == {"known": "its mask", "other": "mask of other", None: None}

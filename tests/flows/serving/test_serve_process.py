@@ -28,6 +28,7 @@ from artifacts.store import Store
 from benchmarks.serve import load
 from flows.cli.serve import listening_socket
 from flows.deploy.processes import free_port
+from pipeline.data.near_duplicates import Groups
 from pipeline.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,7 +46,8 @@ def store(tmp_path_factory) -> Store:
     ]
     passages[0] = ("p0", "d0", "<img src=x onerror=alert(1)>", SCRIPT)
     vectors_ND = rng.normal(size=(300, 32)).astype(np.float32)
-    return make_store(folder / "store", passages, "w1 w2", vectors_ND, checkpoint)
+    near = Groups(np.array([0, 7, 8]), np.array([0, 0, 0]))
+    return make_store(folder / "store", passages, "w1 w2", vectors_ND, checkpoint, near=near)
 
 
 class Server:
@@ -102,6 +104,8 @@ def test_a_browser_shows_the_search_page(server, tmp_path) -> None:
     assert "&lt;img src=x onerror=alert(1)&gt;" in html
     assert "&lt;<mark>script</mark>&gt;document.title = 'taken over'&lt;/<mark>script</mark>&gt;" in html
     assert html.count("<script") == 1  # the page's own
+    same = '<summary class="">+2 almost equal</summary><ul class="id"><li class="">p7</li><li class="">p8</li></ul>'
+    assert re.sub(' class=""', "", same) in re.sub(' class=""', "", html)
     assert "3 documents, " in html
     assert "the collection has 300 passages" in browse(f"{page}?q=w1&k=301", tmp_path, "--dump-dom")
     long = browse(f"{page}?q={'w1+' * 200}", tmp_path, "--dump-dom")

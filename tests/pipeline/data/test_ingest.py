@@ -117,7 +117,7 @@ def test_empty_passages_and_repeated_judgements_are_dropped_and_counted(tmp_path
 )
 def test_dev_and_test_questions_that_are_training_questions_too_are_reported(tmp_path, ingested, text, monkeypatch):
     hashed: list[str] = []
-    monkeypatch.setattr("pipeline.data.ingest.same_words", lambda words: hashed.append(words) or same_words(words))
+    monkeypatch.setattr("pipeline.data.leaks.same_words", lambda words: hashed.append(words) or same_words(words))
     queries = [QUERIES[0], f'{{"_id": "t1", "text": "{text}"}}', QUERIES[1], '{"_id": "d1", "text": "which is first?"}']
     qrels = {"train": QRELS["train"], "test": [HEADER, "t1\tp3\t1", "q2\tp3\t1"], "dev": [HEADER, "d1\tp3\t1"]}
     result = ingested(**beir(write(tmp_path / "set", queries=queries, qrels=qrels)))

@@ -72,6 +72,12 @@ def test_a_path_that_looks_like_a_field_is_unchanged_in_the_message(parts, tmp_p
     assert line.count(f"{tmp_path}/ingest.folder") == line.count("ingest.") == 1
 
 
+def test_parts_are_not_compared(parts) -> None:
+    parts[1]["near_duplicates"] = 0.8
+    with pytest.raises(ValidationError, match=r"parts\.1\.near_duplicates: .* set it to null"):
+        CONFIG.validate_python({"reader": "several", "parts": parts})
+
+
 def test_metadata_that_would_be_dropped_is_refused(parts) -> None:
     parts[1]["metadata"] = ["source"]
     with pytest.raises(ValidationError, match=r"parts\.1\.metadata: .* set it to \[\]"):

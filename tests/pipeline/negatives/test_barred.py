@@ -18,6 +18,7 @@ from pipeline.cross_encoder.lengths import Lengths
 from pipeline.data import barred
 from pipeline.data.collection import passage_ids, read_queries, schemas, write_table
 from pipeline.data.ids import hash_id
+from pipeline.data.near_duplicates import Groups, write_groups
 from pipeline.data.runs import NEGATIVES, SCHEMA, writer
 from pipeline.errors import InputError
 from pipeline.finetune import examples
@@ -31,6 +32,7 @@ from pipeline.negatives.mine import MineConfig, mine
 from pipeline.notices import read_notices
 
 QUESTION = "What is  an Élan?"
+LONG = f"{' '.join(f'word{n}' for n in range(30))} and a sudden vigour that soon"
 
 
 class Kind(NamedTuple):
@@ -41,6 +43,8 @@ class Kind(NamedTuple):
     text: str
     passage_id: str = "x"
     positives: Sequence[tuple[str, str]] = (("", "A sudden vigour."),)
+    near: bool = False
+    """Ingest has found that it almost equals the first positive."""
 
 
 KINDS = {
@@ -49,6 +53,7 @@ KINDS = {
     "a copy under another title": Kind("duplicate", "Vigour", "A sudden vigour."),
     "a title alone": Kind("duplicate", "Élan", "", positives=[("Élan ", " ")]),
     "a copy of the second positive": Kind("duplicate", "", "two", positives=[("", "one"), ("", "two")]),
+    "almost a copy": Kind("duplicate", "", f"{LONG} fades.", positives=[("", f"{LONG} vanishes.")], near=True),
     "the question's id": Kind("question", "", "Something else.", "q"),
     "the question's words": Kind("question", "", QUESTION),
     "its words in another case": Kind("question", "", "\twhat is an élan? "),
@@ -94,7 +99,10 @@ def make_collection(folder: Path, kind: Kind, judged: bool = True) -> Path:
     ]
     relevant = [(split, query, p[0], 1) for split, query in (("train", "q"), ("dev", "d")) for p in positives]
     questions = [("q", "train", QUESTION), ("d", "dev", QUESTION)]
-    return write_collection(folder, passages, questions, relevant if judged else [])
+    write_collection(folder, passages, questions, relevant if judged else [])
+    if kind.near:
+        write_groups(folder, Groups(np.array([0, len(positives)]), np.array([0, 0])))
+    return folder
 
 
 def listed(collection: Path) -> list[str]:
@@ -199,6 +207,7 @@ def test_triples_at_ingest(collection, kind, ingested, tmp_path):
         paths[name].write_text(text, encoding="utf-8")
     absent = dict.fromkeys(["titles", "dev_queries", "dev_qrels", "test_queries", "test_qrels"])
     fields = {"reader": "msmarco", "layout": "documents", "metadata": [], "negatives_per_query": 50}
+    fields["near_duplicates"] = 0.8 if kind.near else None
     result = ingested(**fields, **absent, **paths)
     assert set(result.negatives["q"]) == FREE
     check(result.counts | {"notice": "\n".join(result.notices)}, kind, judged_is_reported=True)

@@ -75,7 +75,7 @@ def test_tables_are_filtered_counted_and_grouped(name, collection, work, tmp_pat
         "notice": "\n".join(
             [
                 "negatives dropped, judged relevant: 1 (first: p0 for q0)",
-                "negatives dropped, exact copies of a positive: 1 (first: p7 for q0)",
+                "negatives dropped, copies of a positive: 1 (first: p7 for q0)",
                 "negatives dropped, listed again: 1",
                 "negatives dropped, of dev and test questions: 1 (first: p5 for q9)",
                 "training questions not listed: 1 (first: q3)",

@@ -100,7 +100,7 @@ def test_mined_negatives_and_their_counts(small, work):
         "dropped_duplicate": 1,
         "dropped_question": 0,
         "dropped_margin": 0,
-        "notice": "negatives dropped, exact copies of a positive: 1 (first: p5 for q0)",
+        "notice": "negatives dropped, copies of a positive: 1 (first: p5 for q0)",
     }
     table = pq.read_table(done.out / "negatives.parquet").to_pandas()
     assert table.columns.tolist() == ["query_id", "passage_id", "source", "rank", "score"]
@@ -151,7 +151,7 @@ def test_no_count_is_reported_twice(changes, lines, small, work):
     collection, run = small
     config = CONFIG.model_copy(update=changes)
     notices = read_notices(with_notices(STAGES["mine"].notices, mine(config, collection, run, work()), "mine"))
-    assert notices == ["negatives dropped, exact copies of a positive: 1 (first: p5 for q0)", *lines]
+    assert notices == ["negatives dropped, copies of a positive: 1 (first: p5 for q0)", *lines]
 
 
 def test_the_number_of_shards_does_not_limit_it(work, inline, tmp_path, monkeypatch):
