@@ -15,6 +15,7 @@ from flows.cli.evaluate import evaluate
 from flows.cli.evaluate_model import evaluate_model
 from flows.cli.export import export
 from flows.cli.fuse import fuse
+from flows.cli.judge import judge
 from flows.cli.listing import print_recipes
 from flows.cli.options import Json, fail
 from flows.cli.pack import pack_run, unpack_run
@@ -59,6 +60,8 @@ plan text --model models/all-MiniLM-L6-v2 --set ingest.path=notes""",
     export: "export my-model",
     evaluate: "evaluate bm25.trec dense.trec --qrels qrels.test.tsv",
     evaluate_model: "evaluate-model models/all-MiniLM-L6-v2 data/scifact",
+    judge: """judge --questions questions.txt --out judged
+judge pydocs-small text --systems fusion --out judged""",
     fuse: "fuse bm25.trec gar.trec --qrels qrels.dev.tsv --out both.trec",
     train_node: "train-node --store /shared/store",
 }
