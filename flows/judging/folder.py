@@ -134,14 +134,17 @@ def trec_bytes(ranked: list[tuple[str, list[str]]]) -> bytes:
 
 
 def write_corpus(collection: Path, path: Path) -> None:
-    """Writes a collection's passages as BEIR's corpus.jsonl, compressed; the file appears complete or not at all."""
+    """Writes a collection's passages as BEIR's corpus.jsonl, compressed; the file appears complete or not at all.
+
+    Its further key `doc_id` names the document of a passage, for `ingest.document_key`.
+    """
     unfinished = path.with_name(f".{path.name}")
-    passage_id, _, *texts = PASSAGE_COLUMNS
+    keys = ("_id", *PASSAGE_COLUMNS[1:])
     try:
         with pa.CompressedOutputStream(pa.OSFile(str(unfinished), "wb"), "zstd") as stream:
             for batch in passage_batches(collection, PASSAGE_COLUMNS):
-                rows = zip(*(batch[name] for name in (passage_id, *texts)), strict=True)
-                stream.write(json_lines_bytes([dict(zip(("_id", *texts), row, strict=True)) for row in rows]))
+                rows = zip(*(batch[name] for name in PASSAGE_COLUMNS), strict=True)
+                stream.write(json_lines_bytes([dict(zip(keys, row, strict=True)) for row in rows]))
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
