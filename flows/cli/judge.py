@@ -54,6 +54,12 @@ def judge(
             help="Questions: one per line, or BEIR's queries.jsonl. Others are typed.",
         ),
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            parser=expand_home, metavar="FILE", help="Log of `serve-search --log`: its questions, in random order."
+        ),
+    ] = None,
     planned: Annotated[
         int,
         typer.Option(
@@ -78,11 +84,13 @@ def judge(
     from flows.graph.selection import store_folder
     from flows.judging.comparison import Rules, check_measure
     from flows.judging.folder import JudgingFolder, Settings
-    from flows.judging.questions import read_questions
+    from flows.judging.questions import distinct, read_questions, sample_questions
     from flows.judging.systems import choose_systems
 
     rules = Rules(check_measure(measure, depth), relevance, planned, seed)
     wanted = [] if questions is None else read_questions(questions)
+    if log is not None:
+        wanted = distinct([*wanted, *sample_questions(log, seed)])
     ways = [one.strip() for one in systems.split(",") if one.strip()]
     chosen = choose_systems(Store(store_folder(store)), runs or [], ways)
     engine = chosen[0].engine
@@ -103,9 +111,9 @@ def judge(
             opened = running.enter_context(open_systems(chosen))
             running.enter_context(place.held())
             place.start(settings, engine.collection)
-            log = running.enter_context(LineLog(place.record, alone=True))
+            record = running.enter_context(LineLog(place.record, alone=True))
             judging = Judging(
-                place, settings, log, wanted, lambda query_id, text: pooled(opened, query_id, text, depth, seed)
+                place, settings, record, wanted, lambda query_id, text: pooled(opened, query_id, text, depth, seed)
             )
 
         def print_address() -> None:

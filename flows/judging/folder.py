@@ -94,14 +94,12 @@ class JudgingFolder:
         """Writes all files that follow from the record: of completely judged questions only, because a question's
         unjudged passages would count as not relevant."""
         complete = judgements.complete
-        rows = [f"{q}\t{p}\t{grade}" for q in complete for p, grade in judgements.grades[q].items()]
+        graded = [(q, p, grade) for q in complete for p, grade in judgements.grades[q].items()]
         texts = [{"_id": q, "text": judgements.questions[q].text} for q in complete]
         notes = [{"query_id": q, "passage_id": p, "note": text} for (q, p), text in judgements.notes.items()]
         contents = {
             self.root / "queries.jsonl": json_lines_bytes(texts),
-            self.root / "qrels/test.tsv": "\n".join(["query-id\tcorpus-id\tscore", *rows, ""]).encode()
-            if rows
-            else b"",
+            self.root / "qrels/test.tsv": qrels_bytes(graded) if graded else b"",
             self.judging / "notes.jsonl": json_lines_bytes(notes),
             self.judging / "comparison.json": json_bytes(comparison.as_json()),
         }
@@ -122,6 +120,11 @@ def json_bytes(value: Any) -> bytes:
 
 def json_lines_bytes(rows: list[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def qrels_bytes(graded: list[tuple[str, str, int]]) -> bytes:
+    """Returns judgements (question, passage, grade) as BEIR's tsv."""
+    return "".join(f"{q}\t{p}\t{grade}\n" for q, p, grade in [("query-id", "corpus-id", "score"), *graded]).encode()
 
 
 def trec_bytes(ranked: list[tuple[str, list[str]]]) -> bytes:

@@ -9,9 +9,10 @@ from typing import Any
 
 from flows.judging.comparison import Comparison, compare
 from flows.judging.folder import JudgingFolder, Settings
-from flows.judging.questions import Wanted, check_question_text, normalised
+from flows.judging.questions import Wanted, check_question_text
 from flows.judging.record import Asked, Graded, Line, Noted, Skipped, Undone, minutes, read_record, replay
 from flows.serving.line_log import LineLog
+from pipeline.data.search_log import normal_form
 from pipeline.errors import InputError
 from pipeline.evaluate.sequential import look_counts
 from pipeline.notices import one_line
@@ -34,8 +35,8 @@ class Judging:
         self._pool = pool
         self._lines: list[Line] = read_record(folder.record)
         self._judgements = replay(self._lines)
-        known = {normalised(asked.text) for asked in self._judgements.questions.values()}
-        self._waiting = [one for one in wanted if normalised(one.text) not in known]
+        known = {normal_form(asked.text) for asked in self._judgements.questions.values()}
+        self._waiting = [one for one in wanted if normal_form(one.text) not in known]
         self._lock = threading.Lock()
         self._published: object = None
         self._comparison = self._compare()
@@ -82,7 +83,7 @@ class Judging:
         check_question_text("question", text)
         with self._lock:
             known = [asked.text for asked in self._judgements.questions.values()]
-            if normalised(text) in {normalised(one) for one in (*known, *(one.text for one in self._waiting))}:
+            if normal_form(text) in {normal_form(one) for one in (*known, *(one.text for one in self._waiting))}:
                 raise InputError("this question is there already")
             self._waiting.append(Wanted(text))
             self._proceed()

@@ -1,11 +1,13 @@
-"""Questions to judge, from a file."""
+"""Questions to judge: from a file, or from a log of searches."""
 
+import random
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from flows.serving.question import LONGEST
 from pipeline.data.ids import check_id
+from pipeline.data.search_log import normal_form, read_searches, texts_of
 from pipeline.data.text.text_files import json_lines, lines, text_of
 from pipeline.errors import InputError
 
@@ -55,14 +57,26 @@ def check_question_text(place: str, text: str) -> None:
         raise InputError(f"{place}: the question is too long: {len(text):,} characters (maximum {LONGEST:,})")
 
 
-def normalised(text: str) -> str:
-    """Questions with equal normal forms are the same question: letter case and white space do not count."""
-    return " ".join(text.casefold().split())
+def sample_questions(log: Path, seed: int) -> list[Wanted]:
+    """Returns the distinct questions of a log of searches in random order: those of a random sample of its searches, so
+    that frequent questions tend to come first.
+
+    Searches with a condition are left out: the judged systems search all passages. Raises InputError as `read_searches`
+    does, and for a log without questions.
+    """
+    searches, _ = read_searches([log])
+    unconditional = [search for search in searches if search.where is None]
+    texts = texts_of(unconditional)
+    random.Random(seed).shuffle(unconditional)
+    forms = dict.fromkeys(normal_form(search.question) for search in unconditional)
+    if not texts:
+        raise InputError(f"{log}: has no question without a condition")
+    return [Wanted(texts[form]) for form in forms if form in texts]
 
 
 def distinct(questions: Iterable[Wanted]) -> list[Wanted]:
     """Returns the first of equal questions."""
     found: dict[str, Wanted] = {}
     for one in questions:
-        found.setdefault(normalised(one.text), one)
+        found.setdefault(normal_form(one.text), one)
     return [*found.values()]

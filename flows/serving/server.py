@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, StrictInt
 
 from flows.serving.answers import Answer, answers_as_json
 from flows.serving.ask import ask, check_question, question_notices
@@ -16,6 +16,7 @@ from flows.serving.engine import By
 from flows.serving.http import checked, json_line, page_application, read_body, read_page, run_server
 from flows.serving.question import Question, Session
 from flows.serving.rankings import Mask
+from flows.serving.search_log import SearchLog
 from pipeline.errors import InputError
 
 PAGE = Path(__file__).parent / "page"
@@ -39,15 +40,31 @@ class SearchRequest(BaseModel):
     where: str | None = None
 
 
-def serve(session: Session, listener: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
+class ClickRequest(BaseModel):
+    """A click on an answer, while searches are recorded."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    search: str
+    """The id in the answer to the search."""
+    position: StrictInt
+    """Rank of the answer."""
+
+
+def serve(
+    session: Session,
+    listener: socket.socket,
+    on_ready: Callable[[], None] = lambda: None,
+    log: SearchLog | None = None,
+) -> None:
     """Answers on a listening socket until SIGINT or SIGTERM. Calls `on_ready` once the end by a signal is clean.
 
-    Call it in the main thread.
+    Call it in the main thread. `log`: records questions, results and clicks.
     """
     masks = condition_batches(session)
     batches: Batches[MaskedQuestion, list[Answer]] = Batches(lambda questions: answer_batch(session, questions))
     try:
-        run_server(application(session, batches, masks), listener, on_ready)
+        run_server(application(session, batches, masks, log), listener, on_ready)
     finally:
         session.where.interrupt()
         masks.close()
@@ -66,10 +83,15 @@ def answer_batch(session: Session, questions: Sequence[MaskedQuestion]) -> Seque
     return ask(session, [question for question, _ in questions], masks)
 
 
-def application(session: Session, batches: Batches[MaskedQuestion, list[Answer]], masks: Batches[str, Mask]) -> FastAPI:
+def application(
+    session: Session,
+    batches: Batches[MaskedQuestion, list[Answer]],
+    masks: Batches[str, Mask],
+    log: SearchLog | None = None,
+) -> FastAPI:
     """The page at /, its JSON below /api."""
     app = page_application(*read_page(PAGE, "search"))
-    description = session_description(session)
+    description = {**session_description(session), "recorded": log is not None}
 
     async def answer(request: SearchRequest) -> Response:
         started = time.perf_counter()
@@ -81,7 +103,8 @@ def application(session: Session, batches: Batches[MaskedQuestion, list[Answer]]
         answers = await batches.answer((question, mask))
         milliseconds = 1000 * (time.perf_counter() - started)
         notices = question_notices(session, question)
-        return json_line(answers_as_json(session.engine, question, answers, milliseconds, notices))
+        result = answers_as_json(session.engine, question, answers, milliseconds, notices)
+        return json_line(result if log is None else {"search": log.search(question, answers), **result})
 
     @app.get("/api/search")
     async def search(request: Request) -> Response:
@@ -93,6 +116,14 @@ def application(session: Session, batches: Batches[MaskedQuestion, list[Answer]]
     @app.post("/api/search")
     async def search_body(request: Request) -> Response:
         return await answer(await read_body(request, SearchRequest))
+
+    if log is not None:
+
+        @app.post("/api/click")
+        async def click(request: Request) -> Response:
+            clicked = await read_body(request, ClickRequest)
+            log.click(clicked.search, clicked.position)
+            return json_line({})
 
     @app.get("/api")
     async def describe() -> Response:

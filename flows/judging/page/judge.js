@@ -34,13 +34,14 @@ async function change(path, values) {
 const items = () => [...at("passages").children];
 const current = () => at("passages").querySelector("[aria-current]");
 
-function setCurrent(item) {
+function setCurrent(item, moves = true) {
   for (const other of items()) other.removeAttribute("aria-current");
-  if (!item) return;
+  if (!item) return undefined;
   item.setAttribute("aria-current", "true");
+  if (!moves) return showStatus();
   item.focus({ preventScroll: true });
-  item.scrollIntoView({ block: "nearest" });
-  showStatus();
+  item.scrollIntoView({ block: "center" }); // the eyes stay at one place
+  return showStatus();
 }
 
 function passageItem(passage) {
@@ -66,7 +67,7 @@ function passageItem(passage) {
     grades.append(button);
   });
   item.append(grades);
-  item.addEventListener("click", () => setCurrent(item));
+  item.addEventListener("mousedown", () => setCurrent(item, false));
   return item;
 }
 

@@ -2,7 +2,15 @@ const fields = ["q", "k", "by", "where"];
 let about = null;
 let running = null;
 
-function answerItem(answer) {
+// The first click on an answer is recorded, if the server records searches.
+function recordClick(item, search, position) {
+  item.addEventListener("click", () => {
+    const headers = { "Content-Type": "application/json" };
+    fetch("/api/click", { method: "POST", headers, body: JSON.stringify({ search, position }), keepalive: true }).catch(() => {});
+  }, { once: true });
+}
+
+function answerItem(answer, search) {
   const head = element("div", "head", element("span", "rank", answer.rank), element("h2", "", answer.title || answer.doc_id));
   head.append(element("span", "score", answer.score.toPrecision(4)));
   const item = element("li", "", head);
@@ -19,6 +27,7 @@ function answerItem(answer) {
     const whole = element("details", "", element("summary", "", "Whole passage"), element("div", "text", answer.text));
     item.append(whole);
   }
+  if (search) recordClick(item, search, answer.rank);
   return item;
 }
 
@@ -51,7 +60,7 @@ async function search() {
   try {
     const headers = { "Content-Type": "application/json" };
     const result = await fetchJson("/api/search", { method: "POST", headers, body: JSON.stringify(request), signal: current.signal });
-    at("answers").replaceChildren(...result.answers.map(answerItem));
+    at("answers").replaceChildren(...result.answers.map((answer) => answerItem(answer, result.search)));
     const number = result.answers.length;
     const took = `${result.milliseconds < 10 ? result.milliseconds.toFixed(1) : result.milliseconds.toFixed(0)} ms`;
     const nothing = result.where ? "No document matches the condition" : "Nothing found";
@@ -88,12 +97,19 @@ function move(step) {
   else items[Math.min(next, items.length - 1)]?.focus();
 }
 
+function open(item) {
+  item.click();
+  const whole = item.querySelector("details");
+  if (whole) whole.open = !whole.open;
+}
+
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const typing = event.target.matches("input, select");
   if (event.key === "/" && !typing) at("q").select();
   else if (event.key === "ArrowDown" && (!typing || event.target === at("q"))) move(1);
   else if (event.key === "ArrowUp" && !typing) move(-1);
+  else if (event.key === "Enter" && event.target.matches("#answers > li")) open(event.target);
   else return;
   event.preventDefault();
 });
@@ -113,7 +129,7 @@ async function start() {
     return showStatus("", error.message);
   }
   at("title").textContent = about.title;
-  at("about").textContent = `${about.passages.toLocaleString("en")} passages, recipe ${about.recipe}`;
+  at("about").textContent = `${about.passages.toLocaleString("en")} passages, recipe ${about.recipe}${about.recorded ? " · Questions and clicks are recorded." : ""}`;
   at("k").max = about.passages;
   at("by").replaceChildren(...Object.entries(about.ways).map(([way, label]) => new Option(label, way)));
   at("ways").hidden = Object.keys(about.ways).length < 2;
