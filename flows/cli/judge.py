@@ -118,7 +118,7 @@ def judge(
 
         def print_address() -> None:
             for one in chosen:
-                terminal.print(one.label, style="dim", markup=False, highlight=False)
+                terminal.print(one.label, style="dim", markup=False, highlight=False, soft_wrap=True)
             terminal.print(f"\nPage:   http://{ADDRESS}:{port}\nStop:   Ctrl-C\n", highlight=False)
 
         labels = {one.name: one.label for one in chosen}

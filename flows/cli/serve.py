@@ -60,7 +60,8 @@ def serve_search(
             page = f"http://{ADDRESS}:{port}"
             terminal.print(name, style="dim", markup=False, highlight=False)
             if log is not None:
-                terminal.print(f"Questions, results and clicks are recorded in {log}", markup=False, highlight=False)
+                text = f"Questions, results and clicks are recorded in {log}"
+                terminal.print(text, markup=False, highlight=False, soft_wrap=True)
             terminal.print(f"\nPage:   {page}\nJSON:   {page}/api/search?q=...\nStop:   Ctrl-C\n", highlight=False)
 
         serve(session, listener, print_address, None if lines is None else SearchLog(lines, engine.run.name))
