@@ -7,18 +7,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
-import numpy as np
-
 from artifacts.store import Store
 from flows.judging.record import Asked, PooledPassage
 from flows.runs.evaluated import find_evaluated
-from flows.serving.answers import describe_answers
 from flows.serving.ask import ask, check_question
 from flows.serving.engine import By, Engine, newest_engine
+from flows.serving.excerpts import excerpt
 from flows.serving.question import Question, Session
-from flows.serving.rankings import Ranking
 from flows.serving.session import open_session
 from pipeline.errors import InputError
+
+LINES = 6
+"""Lines of an excerpt."""
+CHARACTERS = 500
+"""Characters of an excerpt: some 80 words, which a person reads in a few seconds."""
 
 
 @dataclass(frozen=True)
@@ -123,14 +125,19 @@ def pooled(systems: Sequence[Opened], query_id: str, text: str, depth: int, seed
 
 def shown(session: Session, text: str, passage_ids: Sequence[str]) -> list[PooledPassage]:
     """Returns the passages as the page shows them. All come from one session: highlights must not differ between
-    systems."""
-    rows_K = session.passages.rows(passage_ids)
-    question = Question(text, len(passage_ids), session.ways[0])
-    (answers,) = describe_answers(session, [question], [Ranking(rows_K, np.zeros(len(rows_K)))])
-    assert isinstance(answers, list)
-    return [
-        PooledPassage(
-            passage_id=one.passage_id, title=one.title, text=one.text, excerpt=one.excerpt, highlights=one.highlights
+    systems. Excerpts are short, because a person reads hundreds of them."""
+    passages = session.passages.read(session.passages.rows(passage_ids).tolist())
+    (matcher,) = session.highlighter([(text, [passage["text"] for passage in passages])])
+    found = []
+    for passage in passages:
+        part = excerpt(passage["text"], matcher, LINES, CHARACTERS)
+        found.append(
+            PooledPassage(
+                passage_id=passage["passage_id"],
+                title=passage["title"],
+                text=passage["text"],
+                excerpt=part,
+                highlights=matcher.spans(part),
+            )
         )
-        for one in answers
-    ]
+    return found

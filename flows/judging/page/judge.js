@@ -95,13 +95,13 @@ function show(focused, forward) {
 
 function showStatus() {
   if (state.question === null) {
-    at("status").textContent = `${state.minutes} minutes`;
+    at("status").textContent = counted(state.minutes, "minute");
     at("progress").hidden = true;
     return;
   }
   const graded = state.passages.filter((passage) => passage.grade !== null).length;
   const place = items().indexOf(current()) + 1;
-  at("status").textContent = `Question ${state.number} of ${state.total} · passage ${place} of ${state.passages.length} · ${state.minutes} minutes`;
+  at("status").textContent = `Question ${state.number} of ${state.total} · passage ${place} of ${state.passages.length} · ${counted(state.minutes, "minute")}`;
   at("progress").hidden = false;
   at("progress").max = state.passages.length;
   at("progress").value = graded;
@@ -110,7 +110,7 @@ function showStatus() {
 function outcome() {
   const next = state.next_look === null ? "" : ` The next test is after ${state.next_look} questions.`;
   if (state.decided) return `The difference is significant after ${state.looked_at} questions. You can stop.`;
-  if (state.looked_at === null) return `No test yet: ${state.counted} questions count until now.${next}`;
+  if (state.looked_at === null) return `No test yet.${next}`;
   const found = `No significant difference after ${state.looked_at} of ${state.planned} planned questions.`;
   if (state.needed === null) return `${found} The systems do not differ so far.${next}`;
   const more = Math.max(state.needed, state.next_look ?? 0) - state.counted;
@@ -120,7 +120,7 @@ function outcome() {
 
 function showPlan() {
   at("outcome").textContent = outcome();
-  const parts = [`${state.counted} questions count`];
+  const parts = [`${counted(state.counted, "question")} ${state.counted === 1 ? "counts" : "count"}`];
   if (state.without_relevant) parts.push(`${state.without_relevant} without a relevant passage do not`);
   if (state.skipped) parts.push(`${state.skipped} skipped`);
   at("counts").textContent = parts.join(", ");
@@ -144,7 +144,7 @@ async function showComparison() {
     return [pair.split(" - ").map(label).join(" − "), interval(figure), p, figure.wins, figure.ties, figure.losses];
   });
   at("comparison").replaceChildren(
-    table([`${found.questions} questions`, `${found.measure} [95 % interval]`], systems),
+    table([counted(found.questions, "question"), `${found.measure} [95 % interval]`], systems),
     table(["difference", "mean [95 % interval]", "p (Holm)", "wins", "ties", "losses"], differences),
   );
   at("comparison").hidden = false;

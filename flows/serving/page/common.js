@@ -35,3 +35,5 @@ async function fetchJson(address, options) {
   return content;
 }
 
+const counted = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`;
+

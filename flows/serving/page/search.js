@@ -64,8 +64,7 @@ async function search() {
     const number = result.answers.length;
     const took = `${result.milliseconds < 10 ? result.milliseconds.toFixed(1) : result.milliseconds.toFixed(0)} ms`;
     const nothing = result.where ? "No document matches the condition" : "Nothing found";
-    const counted = number ? `${number} ${number === 1 ? "document" : "documents"}` : nothing;
-    showStatus(`${counted}, ${took}`, "", result.notices);
+    showStatus(`${number ? counted(number, "document") : nothing}, ${took}`, "", result.notices);
   } catch (error) {
     if (error.name === "AbortError") return;
     at("answers").replaceChildren();
