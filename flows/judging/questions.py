@@ -13,11 +13,11 @@ from pipeline.errors import InputError
 
 
 class Wanted(NamedTuple):
-    """A question that is not asked yet."""
+    """A question that waits."""
 
     text: str
     query_id: str = ""
-    """Empty: it gets one when it is asked."""
+    """Empty: it gets one with its passages."""
 
 
 def read_questions(path: Path) -> list[Wanted]:

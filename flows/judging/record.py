@@ -108,7 +108,7 @@ class Judgements:
     @property
     def open_question(self) -> Asked | None:
         """The first question that is open."""
-        return next((asked for query_id, asked in self.questions.items() if self.is_open(query_id)), None)
+        return next((one for query_id, one in self.questions.items() if self.is_open(query_id)), None)
 
     @property
     def complete(self) -> list[str]:

@@ -6,8 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from answering import make_store
+from typer.testing import CliRunner
 
+from artifacts.errors import StoreError
 from artifacts.store import Store
+from flows.cli.main import app
+from flows.cli.serve import listening_socket
+from flows.deploy.processes import free_port
 from flows.judging.systems import choose_systems, open_systems, pooled
 from pipeline.errors import InputError
 
@@ -78,3 +83,36 @@ def test_a_question_has_the_first_passages_of_all_systems_shuffled(store, one_ve
     (found,) = [one for one in asked.passages if one.passage_id == "p2"]
     assert (found.title, found.text, found.excerpt) == ("title 2", PASSAGES[2], PASSAGES[2])
     assert [found.excerpt[start:end] for start, end in found.highlights] == ["sorted"]
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--questions", "none"], "none: no such file"),
+        (["--log", "none"], "none: no such file"),
+        (["--questions", "empty"], "empty: empty file"),
+        (["--systems", "bm25"], "one system cannot be compared"),
+        (["--measure", "AP"], "--measure AP: looks below the first 10 passages"),
+        (["--measure", "x"], "--measure x: unknown measure"),
+        (["other"], "no measured run 'other'"),
+        (["--out", "empty"], "--out empty: exists, and holds no judgements"),
+        (["--store", "nothing"], "no finished run to search in"),
+    ],
+)
+def test_what_cannot_be_judged_is_one_line_and_leaves_nothing(store, tmp_path, monkeypatch, options, what) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").touch()
+    arguments = ["judge", "--out", "judged", "--store", str(store.root), *options]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, InputError | StoreError), result.output
+    assert what in str(result.exception)
+    assert "\n" not in str(result.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
+def test_a_used_port_is_an_error_before_anything_is_written(store, tmp_path) -> None:
+    with listening_socket(port := free_port()):
+        arguments = ["judge", "--out", str(tmp_path / "judged"), "--store", str(store.root), "--port", str(port)]
+        result = CliRunner().invoke(app, arguments)
+    assert f"--port {port}: another program uses this port" in str(result.exception)
+    assert [*tmp_path.iterdir()] == []
