@@ -2,6 +2,7 @@ const names = ["not relevant", "related", "answers in part", "answers"];
 let state = null;
 let noted = null; // the passage that the note is about
 let last = Promise.resolve();
+let continues = false; // the judge wants to judge more questions after the end of the comparison
 
 // One action after the other: a key that is pressed while an answer is awaited must act on the passage after it.
 function inTurn(action) {
@@ -73,28 +74,30 @@ function passageItem(passage) {
 
 // `focused`: the passage that was the current one. `forward`: the next passage without a grade becomes it.
 function show(focused, forward) {
-  const waits = state.question === null;
-  at("question").textContent = waits ? "All questions are judged." : state.question.text;
+  const ended = !continues && (state.decided || state.next_look === null);
+  const waits = ended || state.question === null;
+  at("question").textContent = ended ? "The comparison has ended." : waits ? "All questions are judged." : state.question.text;
+  at("more").hidden = !ended;
   document.title = waits ? "Judge" : `${state.question.text.slice(0, 80)} · Judge`;
   closeNote(); // before the list that may hold it is replaced
-  at("passages").replaceChildren(...state.passages.map(passageItem));
+  at("passages").replaceChildren(...(waits ? [] : state.passages.map(passageItem)));
   showPlan();
   showStatus();
+  if (ended) return at("show").focus();
   if (waits) {
     if (!state.total) at("question").textContent = "Type the first question.";
-    at("ask").focus();
-    return;
+    return at("ask").focus();
   }
   const all = items();
   const start = Math.max(0, all.findIndex((item) => item.dataset.id === focused));
   const inOrder = [...all.slice(start), ...all.slice(0, start)];
   const open = inOrder.find((item) => !item.classList.contains("graded"));
   if (focused === null) scrollTo(0, 0);
-  setCurrent((focused !== null && !forward && all[start]) || open || all[0]);
+  return setCurrent((focused !== null && !forward && all[start]) || open || all[0]);
 }
 
 function showStatus() {
-  if (state.question === null) {
+  if (!items().length) {
     at("status").textContent = counted(state.minutes, "minute");
     at("progress").hidden = true;
     return;
@@ -216,6 +219,11 @@ at("ask-form").addEventListener("submit", (event) => {
     if (await change("question", { text })) at("ask").value = "";
   });
 });
+
+at("more").addEventListener("click", () => inTurn(() => {
+  continues = true;
+  show(null, false);
+}));
 
 at("show").addEventListener("click", () => inTurn(showComparison));
 

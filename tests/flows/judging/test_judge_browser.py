@@ -152,6 +152,20 @@ def test_the_page_resumes_and_shows_the_comparison_on_request(store, environment
         page.value("document.getElementById('show').click()")
         page.wait("!document.getElementById('comparison').hidden")
         assert "BM25 − dense" in page.value("document.getElementById('comparison').innerText")
+        for n in range(5, 10):
+            page.wait(f"document.getElementById('question').textContent === 'w{n} w{n + 1}'")
+            page.press("2")
+            page.press("r")
+        page.wait("document.getElementById('question').textContent === 'The comparison has ended.'")
+        assert grades(page) == []
+        assert " after 10 of 10 planned questions." in page.value("document.getElementById('outcome').textContent")
+        page.press("u")  # back to the last question, whose end is the end of the plan
+        page.wait("document.getElementById('question').textContent === 'w9 w10'")
+        page.press("r")
+        page.wait("!document.getElementById('more').hidden")
+        page.value("document.getElementById('more').click()")
+        page.wait("document.getElementById('question').textContent === 'w10 w11'")
+        assert None in grades(page)
     printed = json.loads(re.search(r"^\{.*^\}", log.read_text(), re.DOTALL | re.MULTILINE)[0])
-    assert printed["questions"] == 5
-    assert [look["questions"] for look in printed["looks"]] == [2, 4]
+    assert printed["questions"] == 10
+    assert [look["questions"] for look in printed["looks"]] == [2, 4, 6, 8, 10]
