@@ -21,6 +21,7 @@ from flows.cli.options import (
     terminal,
 )
 from flows.cli.serve import ADDRESS, listening_socket
+from pipeline.errors import InputError
 from pipeline.paths import expand_home
 
 if TYPE_CHECKING:
@@ -107,14 +108,18 @@ def judge(
             from flows.judging.server import serve
             from flows.judging.systems import open_systems, pooled
             from flows.serving.line_log import LineLog
+            from pipeline.bm25.java_child import JavaFailed
 
             opened = running.enter_context(open_systems(chosen))
             running.enter_context(place.held())
             place.start(settings, engine.collection)
             record = running.enter_context(LineLog(place.record, alone=True))
-            judging = Judging(
-                place, settings, record, wanted, lambda query_id, text: pooled(opened, query_id, text, depth, seed)
-            )
+            try:
+                judging = Judging(
+                    place, settings, record, wanted, lambda query_id, text: pooled(opened, query_id, text, depth, seed)
+                )
+            except JavaFailed as error:
+                raise InputError(str(error)) from None
 
         def print_address() -> None:
             for one in chosen:

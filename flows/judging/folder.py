@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from artifacts.files import write_file
+from artifacts.files import provisional, write_file
 from artifacts.locks import try_hold
 from flows.judging.comparison import Comparison, Rules
 from flows.judging.record import Judgements
@@ -60,7 +60,10 @@ class JudgingFolder:
     def check(self, settings: Settings) -> None:
         """Raises InputError if the folder holds anything else, or judgements with other settings."""
         if not self.settings.exists():
-            if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
+            known = {"judging", CORPUS, unfinished(self.root / CORPUS).name}  # of a start that was killed
+            if self.root.exists() and (
+                not self.root.is_dir() or any(path.name not in known for path in self.root.iterdir())
+            ):
                 raise InputError(f"--out {self.root}: exists, and holds no judgements; choose another folder")
             return
         try:
@@ -76,12 +79,22 @@ class JudgingFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Creates the folder and keeps other processes out. Raises InputError if another one judges in it."""
-        self.judging.mkdir(parents=True, exist_ok=True)
-        with try_hold(self.judging / ".lock") as free:
-            if not free:
-                raise InputError(f"--out {self.root}: another process judges in this folder")
-            yield
+        """Creates the folder and keeps other processes out. Nothing stays of it if `start` fails.
+
+        Raises InputError if another process judges in it, and StoreError if it cannot be created.
+        """
+        with provisional(self.judging) as created:
+            lock = self.judging / ".lock"
+            with try_hold(lock) as free:
+                if not free:
+                    raise InputError(f"--out {self.root}: another process judges in this folder")
+                try:
+                    yield
+                finally:
+                    if self.settings.exists():
+                        created.pop_all()
+                    else:
+                        lock.unlink(missing_ok=True)
 
     def start(self, settings: Settings, collection: Path) -> None:
         """Writes the corpus and the settings, unless an earlier start has written them."""
@@ -141,13 +154,18 @@ def write_corpus(collection: Path, path: Path) -> None:
 
     Its further key `doc_id` names the document of a passage, for `ingest.document_key`.
     """
-    unfinished = path.with_name(f".{path.name}")
+    partial = unfinished(path)
     keys = ("_id", *PASSAGE_COLUMNS[1:])
     try:
-        with pa.CompressedOutputStream(pa.OSFile(str(unfinished), "wb"), "zstd") as stream:
+        with pa.CompressedOutputStream(pa.OSFile(str(partial), "wb"), "zstd") as stream:
             for batch in passage_batches(collection, PASSAGE_COLUMNS):
                 rows = zip(*(batch[name] for name in PASSAGE_COLUMNS), strict=True)
                 stream.write(json_lines_bytes([dict(zip(keys, row, strict=True)) for row in rows]))
-        unfinished.replace(path)
+        partial.replace(path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
+
+
+def unfinished(path: Path) -> Path:
+    """The file that becomes `path` once it is complete."""
+    return path.with_name(f".{path.name}")

@@ -93,15 +93,16 @@ def open_systems(systems: Sequence[System]) -> Iterator[list[Opened]]:
     """Opens one session for each run, and closes them with the block. Raises InputError if a system is damaged."""
     with ExitStack() as running:
         sessions: dict[str, Session] = {}
+        opened = []
         for one in systems:
-            digest = one.engine.run.nodes["evaluate"].digest
-            if digest not in sessions:
-                ways = [other.by for other in systems if other.engine.run.nodes["evaluate"].digest == digest]
-                sessions[digest] = running.enter_context(open_session(one.engine, ways, often=True))
-            session = sessions[digest]
-            if one.by not in session.ways:
-                raise InputError(f"{one.label}: {session.problems.get(one.by, 'cannot answer')}")
-        yield [Opened(one, sessions[one.engine.run.nodes["evaluate"].digest]) for one in systems]
+            run = one.engine.run.created
+            if run not in sessions:
+                ways = [other.by for other in systems if other.engine.run.created == run]
+                sessions[run] = running.enter_context(open_session(one.engine, ways, often=True))
+            if one.by not in sessions[run].ways:
+                raise InputError(f"{one.label}: {sessions[run].problems.get(one.by, 'cannot answer')}")
+            opened.append(Opened(one, sessions[run]))
+        yield opened
 
 
 def pooled(systems: Sequence[Opened], query_id: str, text: str, depth: int, seed: int) -> Asked:

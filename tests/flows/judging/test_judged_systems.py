@@ -1,5 +1,6 @@
 """The systems that are judged: search methods of one run, or of several."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +10,8 @@ from answering import make_store
 from typer.testing import CliRunner
 
 from artifacts.errors import StoreError
+from artifacts.runs import record_run
+from artifacts.runs import runs as all_runs
 from artifacts.store import Store
 from flows.cli.main import app
 from flows.cli.serve import listening_socket
@@ -49,6 +52,20 @@ def test_the_default_is_all_methods_of_the_newest_run(store) -> None:
         ("dense", "dense"),
         ("bm25", "BM25"),
     ]
+
+
+def test_several_runs_of_a_collection_are_compared_by_what_answers_in_each(store, tmp_path, one_vector) -> None:
+    copy = Store(shutil.copytree(store.root, tmp_path / "store"))
+    (first,) = all_runs(copy)
+    record_run(copy, "an other", first.nodes, first.details)
+    systems = choose_systems(copy, ["one", "an other"], ["bm25"])
+    run_id = first.nodes["evaluate"].digest[:8]
+    assert [one.name for one in systems] == [f"one-{run_id}-bm25", f"an-other-{run_id}-bm25"]
+    assert [one.label for one in systems] == [f"one {run_id}: BM25", f"an other {run_id}: BM25"]
+    assert [one.by for one in choose_systems(copy, ["one", "an other"], [])] == ["fusion", "fusion"]
+    with open_systems(systems) as opened:
+        asked = pooled(opened, "q1", "merge sorted", 2, 42)
+    assert [*asked.rankings.values()] == [["p0", "p4"]] * 2
 
 
 @pytest.mark.parametrize(

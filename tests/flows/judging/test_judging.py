@@ -304,5 +304,12 @@ def test_nothing_of_a_corpus_that_cannot_be_written_stays(tmp_path, monkeypatch)
     monkeypatch.setattr("flows.judging.folder.json_lines_bytes", fail)
     with pytest.raises(OSError, match="No space"), ExitStack() as first:
         start(first, tmp_path / "judged", ["one"])
-    left = [path.name for path in (tmp_path / "judged").rglob("*") if path.is_file()]
-    assert left == [".lock"]
+    assert [path.name for path in tmp_path.iterdir()] == ["collection"]
+
+
+def test_a_start_that_was_killed_is_repeated(running, folder) -> None:
+    (folder / "judging").mkdir(parents=True)
+    (folder / "judging/.lock").touch()
+    (folder / ".corpus.jsonl.zst").write_text("a part")
+    start(running, folder, ["one"])
+    assert sorted(path.name for path in folder.iterdir()) == ["corpus.jsonl.zst", "judging"]
