@@ -77,9 +77,11 @@ def judge(
 ) -> None:
     """Judge what two or more systems find, on a page at http://127.0.0.1:8081.
 
-    The page shows the first passages of all systems together, shuffled, and does not say which system found them. The
-    judgements are a collection in BEIR's layout. Ctrl-C ends the page and shows the comparison; the same command
-    continues.
+    The page shows the passages of all systems together, shuffled and unnamed.
+
+    Ctrl-C ends it and shows the comparison. The same command continues.
+
+    The judgements are a collection in BEIR's layout.
     """
     from artifacts.store import Store
     from flows.graph.selection import store_folder

@@ -9,6 +9,7 @@ import typer
 
 from artifacts.errors import StoreError
 from flows.cli.ablation import ablation_app
+from flows.cli.agreement import agreement
 from flows.cli.artifacts import artifacts_app
 from flows.cli.compare import compare
 from flows.cli.evaluate import evaluate
@@ -65,6 +66,7 @@ serve-search --log searches.jsonl""",
     judge: """judge --questions questions.txt --out judged
 judge pydocs-small text --systems fusion --out judged""",
     log_questions: "log-questions searches.jsonl --judged judged --out clicked",
+    agreement: "agreement judged/qrels/test.tsv colleague/qrels/test.tsv",
     fuse: "fuse bm25.trec gar.trec --qrels qrels.dev.tsv --out both.trec",
     train_node: "train-node --store /shared/store",
 }
