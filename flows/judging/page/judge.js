@@ -162,7 +162,8 @@ function openNote() {
   at("note").value = state.passages.find((passage) => passage.passage_id === noted).note;
   item.append(at("note-form"));
   at("note-form").hidden = false;
-  at("note").focus();
+  at("note-form").scrollIntoView({ block: "center" });
+  at("note").focus({ preventScroll: true });
 }
 
 function closeNote() {
