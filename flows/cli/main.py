@@ -9,13 +9,16 @@ import typer
 
 from artifacts.errors import StoreError
 from flows.cli.ablation import ablation_app
+from flows.cli.agreement import agreement
 from flows.cli.artifacts import artifacts_app
 from flows.cli.compare import compare
 from flows.cli.evaluate import evaluate
 from flows.cli.evaluate_model import evaluate_model
 from flows.cli.export import export
 from flows.cli.fuse import fuse
+from flows.cli.judge import judge
 from flows.cli.listing import print_recipes
+from flows.cli.log_questions import log_questions
 from flows.cli.options import Json, fail
 from flows.cli.pack import pack_run, unpack_run
 from flows.cli.plan import plan
@@ -55,10 +58,15 @@ run adapt --model intfloat/e5-small-v2 --collection data/scifact""",
     plan: """plan pydocs-small --set stage2.epochs=4
 plan text --model models/all-MiniLM-L6-v2 --set ingest.path=notes""",
     search: 'search "How do I merge two sorted lists into one?"',
-    serve_search: "serve-search --port 8080",
+    serve_search: """serve-search --port 8080
+serve-search --log searches.jsonl""",
     export: "export my-model",
     evaluate: "evaluate bm25.trec dense.trec --qrels qrels.test.tsv",
     evaluate_model: "evaluate-model models/all-MiniLM-L6-v2 data/scifact",
+    judge: """judge --questions questions.txt --out judged
+judge pydocs-small text --systems fusion --out judged""",
+    log_questions: "log-questions searches.jsonl --judged judged --out clicked",
+    agreement: "agreement judged/qrels/test.tsv colleague/qrels/test.tsv",
     fuse: "fuse bm25.trec gar.trec --qrels qrels.dev.tsv --out both.trec",
     train_node: "train-node --store /shared/store",
 }

@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ import typer
 from flows.cli.options import OfRecipe, StoreFolder, terminal
 from flows.cli.search import SearchBy
 from pipeline.errors import InputError
+from pipeline.paths import expand_home
 
 ADDRESS = "127.0.0.1"
 
@@ -21,6 +23,14 @@ def serve_search(
     recipe: OfRecipe = None,
     by: SearchBy = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the page and the JSON.")] = 8080,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            parser=expand_home,
+            metavar="FILE",
+            help="Append each question, its results and the clicks on them to this file (default: none is recorded).",
+        ),
+    ] = None,
     store: StoreFolder = None,
 ) -> None:
     """Answer questions on a page at http://127.0.0.1:8080 and as JSON.
@@ -37,18 +47,24 @@ def serve_search(
     with contextlib.suppress(KeyboardInterrupt), ExitStack() as running:
         listener = running.enter_context(listening_socket(port))  # first: a used port is an error before loading
         with terminal.status("Loading ..."):
+            from flows.serving.line_log import LineLog
+            from flows.serving.search_log import SearchLog
             from flows.serving.server import serve
             from flows.serving.session import open_session
 
+            lines = None if log is None else running.enter_context(LineLog(log))
             session = running.enter_context(open_session(engine, engine.ways(), often=True))
         name = f"{engine.run.name}, {engine.label(engine.by)}"
 
         def print_address() -> None:
             page = f"http://{ADDRESS}:{port}"
             terminal.print(name, style="dim", markup=False, highlight=False)
+            if log is not None:
+                text = f"Questions, results and clicks are recorded in {log}"
+                terminal.print(text, markup=False, highlight=False, soft_wrap=True)
             terminal.print(f"\nPage:   {page}\nJSON:   {page}/api/search?q=...\nStop:   Ctrl-C\n", highlight=False)
 
-        serve(session, listener, print_address)
+        serve(session, listener, print_address, None if lines is None else SearchLog(lines, engine.run.name))
     terminal.print("The server has ended.")
 
 

@@ -1,31 +1,16 @@
-"use strict";
-// Text of the collection enters the page only as text nodes, never as HTML.
-const at = (id) => document.getElementById(id);
 const fields = ["q", "k", "by", "where"];
 let about = null;
 let running = null;
 
-function element(tag, className, ...parts) {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  node.append(...parts);
-  return node;
+// The first click on an answer is recorded, if the server records searches.
+function recordClick(item, search, position) {
+  item.addEventListener("click", () => {
+    const headers = { "Content-Type": "application/json" };
+    fetch("/api/click", { method: "POST", headers, body: JSON.stringify({ search, position }), keepalive: true }).catch(() => {});
+  }, { once: true });
 }
 
-// Spans count characters. JavaScript strings count some characters twice.
-function withMarks(text, spans) {
-  const characters = Array.from(text);
-  const parts = [];
-  let done = 0;
-  for (const [start, end] of spans) {
-    parts.push(characters.slice(done, start).join(""), element("mark", "", characters.slice(start, end).join("")));
-    done = end;
-  }
-  parts.push(characters.slice(done).join(""));
-  return parts;
-}
-
-function answerItem(answer) {
+function answerItem(answer, search) {
   const head = element("div", "head", element("span", "rank", answer.rank), element("h2", "", answer.title || answer.doc_id));
   head.append(element("span", "score", answer.score.toPrecision(4)));
   const item = element("li", "", head);
@@ -48,6 +33,7 @@ function answerItem(answer) {
     const whole = element("details", "", element("summary", "", "Whole passage"), element("div", "text", answer.text));
     item.append(whole);
   }
+  if (search) recordClick(item, search, answer.rank);
   return item;
 }
 
@@ -68,19 +54,6 @@ function welcome() {
   showStatus(element("span", "", "For example: ", link));
 }
 
-async function fetchJson(address, options) {
-  let response;
-  try {
-    response = await fetch(address, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer. It may have ended.");
-  }
-  const content = await response.json().catch(() => ({ error: `The server's answer (${response.status}) is not readable.` }));
-  if (!response.ok) throw new Error(content.error);
-  return content;
-}
-
 async function search() {
   running?.abort();
   const current = (running = new AbortController());
@@ -93,12 +66,11 @@ async function search() {
   try {
     const headers = { "Content-Type": "application/json" };
     const result = await fetchJson("/api/search", { method: "POST", headers, body: JSON.stringify(request), signal: current.signal });
-    at("answers").replaceChildren(...result.answers.map(answerItem));
+    at("answers").replaceChildren(...result.answers.map((answer) => answerItem(answer, result.search)));
     const number = result.answers.length;
     const took = `${result.milliseconds < 10 ? result.milliseconds.toFixed(1) : result.milliseconds.toFixed(0)} ms`;
     const nothing = result.where ? "No document matches the condition" : "Nothing found";
-    const counted = number ? `${number} ${number === 1 ? "document" : "documents"}` : nothing;
-    showStatus(`${counted}, ${took}`, "", result.notices);
+    showStatus(`${number ? counted(number, "document") : nothing}, ${took}`, "", result.notices);
   } catch (error) {
     if (error.name === "AbortError") return;
     at("answers").replaceChildren();
@@ -130,12 +102,19 @@ function move(step) {
   else items[Math.min(next, items.length - 1)]?.focus();
 }
 
+function open(item) {
+  item.click();
+  const whole = item.querySelector("details");
+  if (whole) whole.open = !whole.open;
+}
+
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const typing = event.target.matches("input, select");
   if (event.key === "/" && !typing) at("q").select();
   else if (event.key === "ArrowDown" && (!typing || event.target === at("q"))) move(1);
   else if (event.key === "ArrowUp" && !typing) move(-1);
+  else if (event.key === "Enter" && event.target.matches("#answers > li")) open(event.target);
   else return;
   event.preventDefault();
 });
@@ -155,7 +134,7 @@ async function start() {
     return showStatus("", error.message);
   }
   at("title").textContent = about.title;
-  at("about").textContent = `${about.passages.toLocaleString("en")} passages, recipe ${about.recipe}`;
+  at("about").textContent = `${about.passages.toLocaleString("en")} passages, recipe ${about.recipe}${about.recorded ? " · Questions and clicks are recorded." : ""}`;
   at("k").max = about.passages;
   at("by").replaceChildren(...Object.entries(about.ways).map(([way, label]) => new Option(label, way)));
   at("ways").hidden = Object.keys(about.ways).length < 2;

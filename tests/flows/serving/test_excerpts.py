@@ -42,8 +42,24 @@ def test_of_a_page_in_one_line_the_part_around_the_first_word_is_shown() -> None
     assert excerpt(page, matcher("", page)) == page[:1500] + "…"
 
 
+def test_of_a_page_in_one_line_the_part_with_most_of_the_words_is_shown() -> None:
+    page = 500 * "alpha " + "merge" + 500 * " omega" + " sorted lists merge" + 500 * " omega"
+    text = excerpt(page, matcher("merge two sorted lists", page), characters=200)
+    assert len(text) == 202
+    assert "omega sorted lists merge omega" in text
+    apart = "merge" + 500 * " omega" + " lists"
+    assert excerpt(apart, matcher("merge lists", apart), characters=200).startswith("merge omega")
+
+
 def test_a_long_text_takes_little_time() -> None:
     start = time.process_time()
     text = 100_000 * "alpha beta\n"
     excerpt(text, matcher("alpha beta", text))
     assert time.process_time() - start < 2  # it takes 30 s if the line of each word is counted from the beginning
+
+
+def test_a_long_line_takes_little_time() -> None:
+    start = time.process_time()
+    text = 100_000 * "alpha beta "
+    excerpt(text, matcher("alpha beta", text))
+    assert time.process_time() - start < 2

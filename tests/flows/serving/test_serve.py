@@ -14,8 +14,9 @@ from serving import SCRIPT, computed, make_run
 from flows.serving import ask
 from flows.serving.answers import Answer
 from flows.serving.batching import Batches
+from flows.serving.http import BODY, read_page
 from flows.serving.question import Question
-from flows.serving.server import BODY, application, condition_batches, read_page
+from flows.serving.server import PAGE, application, condition_batches
 from pipeline.data.filter import MASKS
 from pipeline.errors import InputError
 
@@ -251,7 +252,7 @@ def test_pages_of_other_origins_may_not_post(origin, status, client) -> None:
 
 
 def test_the_page_needs_no_other_address() -> None:
-    page, policy = read_page()
+    page, policy = read_page(PAGE, "search")
     assert "{{" not in page
     assert not re.search(r"""(src|href)=["'](?!data:)""", page)
     assert "innerHTML" not in page

@@ -18,7 +18,7 @@ from serving import computed, make_run
 
 from flows.cli.serve import listening_socket
 from flows.deploy.processes import free_port
-from flows.serving import server
+from flows.serving import http, server
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def end_after(fake_run, monkeypatch, capfd) -> Callable[..., tuple[float, str]]:
         return seconds, "".join(capfd.readouterr())
 
     monkeypatch.setattr(server, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
-    monkeypatch.setattr(server, "ENDING_SECONDS", 2)
+    monkeypatch.setattr(http, "ENDING_SECONDS", 2)
     return end_after
 
 
@@ -168,7 +168,7 @@ def test_clients_that_read_nothing_cause_no_output(end_after, monkeypatch, leave
 def test_the_end_waits_a_short_while_for_a_client(end_after, monkeypatch, sent: bytes) -> None:
     monkeypatch.setattr(server, "answers_as_json", lambda *_: "x" * 10_000_000)
     seconds, output = end_after(lambda connection: connection.sendall(sent))
-    assert (seconds < server.ENDING_SECONDS + 2, output) == (True, "")
+    assert (seconds < http.ENDING_SECONDS + 2, output) == (True, "")
 
 
 def test_a_condition_that_outlasts_the_server_is_interrupted(end_after, fake_run) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ import numpy as np
 import psutil
 import pytest
 from answering import make_store, write_model
+from browser import CHROMIUM, open_page
 from serving import SCRIPT
 
 from artifacts.store import Store
@@ -29,10 +29,10 @@ from benchmarks.serve import load
 from flows.cli.serve import listening_socket
 from flows.deploy.processes import free_port
 from pipeline.data.near_duplicates import Groups
+from pipeline.data.search_log import read_searches
 from pipeline.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[3]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +119,31 @@ def test_a_browser_shows_the_search_page(server, tmp_path) -> None:
         browse(f"{page}?q=script+w1+w2", tmp_path, f"--screenshot={picture}", f"--window-size={width},900")
         sizes[width] = len(picture.read_bytes())
     assert min(sizes.values()) > 20_000  # an empty page takes 5,000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
+def test_clicks_on_the_page_are_recorded_if_the_user_wants_it(store, environment, tmp_path) -> None:
+    log = tmp_path / "searches.jsonl"
+    running = Server(store, environment, tmp_path / "log", "--by", "bm25", "--log", str(log))
+    try:
+        assert f"recorded in {log}" in (tmp_path / "log").read_text()
+        with open_page(f"http://127.0.0.1:{running.port}/?q=w1+w2", tmp_path) as page:
+            page.wait("document.querySelectorAll('#answers > li').length === 10")
+            assert "Questions and clicks are recorded." in page.value("document.body.innerText")
+            page.press("ArrowDown")
+            page.press("ArrowDown")
+            page.press("Enter")
+            page.value("document.querySelectorAll('#answers > li')[4].click()")
+            page.value("document.querySelectorAll('#answers > li')[4].click()")
+            end = time.monotonic() + 30
+            while len(log.read_text().splitlines()) < 3:
+                assert time.monotonic() < end
+                time.sleep(0.1)
+    finally:
+        running.process.kill()
+    ((search,), lost) = read_searches([log])
+    assert (search.question, len(search.results), search.clicks, lost) == ("w1 w2", 10, {2, 5}, 0)
 
 
 @pytest.mark.slow
