@@ -228,6 +228,14 @@ STAGES: dict[str, Stage] = {
         gpu=True,
     ),
     "map_vectors": Stage("pipeline.adapt.map_vectors:map_vectors"),
+    "generate": Stage(
+        "pipeline.generate.generate:generate",
+        section="generate",
+        libraries=at("pipeline.generate.generate:libraries"),
+        unread=at("pipeline.generate.generate:unread"),
+        missing=at("pipeline.generate.generate:missing"),
+        gpu=True,
+    ),
     "mine": Stage("pipeline.negatives.mine:mine", parts=True, shown=True),
     "negatives_file": Stage(
         "pipeline.negatives.from_file:negatives_file",

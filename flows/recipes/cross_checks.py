@@ -36,8 +36,27 @@ def check(recipe: Sections) -> None:
         check_cross_encoder(recipe)
         check_heads(recipe)
     check_vectors(recipe)
+    check_generate(recipe)
     if recipe.adapt.queries is not None and recipe.bm25.run is not None:
         raise ValueError("adapt: bm25.run has no index for generated queries: set adapt.queries to null")
+
+
+def check_generate(recipe: Sections) -> None:
+    """Questions that a language model writes have passages, but come without negatives, and are searched by BM25."""
+    if not recipe.generate.is_on:
+        return
+    if recipe.model is not None:
+        raise ValueError(
+            "generate: questions are written to train on, but `model` replaces all training: set it to null"
+        )
+    if recipe.bm25.run is not None:
+        raise ValueError("generate: bm25.run has no lists for generated questions: set it to null")
+    if recipe.negatives_file is not None:
+        raise ValueError("generate: negatives_file has no negatives of generated questions: set it to null")
+    readers = {"stage1": recipe.stage1, "stage2": recipe.stage2, "soft_labels": recipe.soft_labels}
+    for name, section in readers.items():
+        if section.negatives_from == "collection":
+            raise ValueError(f"generate: {name}.negatives_from: generated questions come without negatives: set bm25")
 
 
 def list_limits(recipe: Sections) -> list[Limit]:

@@ -19,6 +19,7 @@ from pipeline.dense.search import SearchConfig
 from pipeline.evaluate.attention import AttentionConfig
 from pipeline.evaluate.config import EvaluateConfig
 from pipeline.finetune.config import FinetuneConfig, TrainSubset
+from pipeline.generate.config import GenerateConfig
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.initial import InitialConfig
 from pipeline.negatives.denoise import DenoiseConfig
@@ -106,6 +107,8 @@ class Sections(Config):
     adapt: AdaptConfig
     """Adapts a model without questions. `model`: the adapted model answers. Else it is a row to compare with, and
     fine-tuning starts from the model as it is."""
+    generate: GenerateConfig
+    """Training questions that a language model writes. Without a model there is no such stage."""
     train_subset: TrainSubset
     stage1: FinetuneConfig
     """Fine-tuning on BM25 negatives."""
@@ -166,6 +169,12 @@ class Sections(Config):
         cloze = self.has_stage("ict") and self.ict.checkpoint is None and self.ict.corpus == "pretraining"
         begins = self.initial.reads_passages and self.ict.checkpoint is None
         return self.has_stage("condenser") or corpus_aware or cloze or begins
+
+    @property
+    def starts_from_embedding_model(self) -> bool:
+        """Whether fine-tuning starts from an existing model without pre-training here: likely one that embeds texts."""
+        existing = self.initial.checkpoint is not None or self.initial.pretrained is not None
+        return existing and not any(self.has_stage(name) for name in ("ict", "condenser", "cocondenser"))
 
     @property
     def teaches(self) -> bool:
