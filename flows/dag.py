@@ -326,7 +326,8 @@ def add_rerank(graph: Graph) -> None:
 def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str], tokens: str | None = None) -> Node:
     """Encodes the collection, indexes it and searches it for the questions of `splits`. Returns the search.
 
-    `tokens`: the node with the tokens that the model reads, if not the recipe's own. A node `encode-SUFFIX` that is there already is not added.
+    `tokens`: the node with the tokens that the model reads, if not the recipe's own. A node `encode-SUFFIX` that is
+    there already is not added.
     """
     recipe = graph.recipe
     searched = [split for split in recipe.search.splits if split in splits]

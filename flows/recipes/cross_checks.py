@@ -43,17 +43,13 @@ def check(recipe: Sections) -> None:
 
 def check_generate(recipe: Sections) -> None:
     """Questions that a language model writes have passages, but come without negatives, and are searched by BM25."""
-    if not recipe.generate.is_on:
+    if not recipe.generate.is_on or recipe.model is not None:
         return
-    if recipe.model is not None:
-        raise ValueError(
-            "generate: questions are written to train on, but `model` replaces all training: set it to null"
-        )
     if recipe.bm25.run is not None:
         raise ValueError("generate: bm25.run has no lists for generated questions: set it to null")
     if recipe.negatives_file is not None:
         raise ValueError("generate: negatives_file has no negatives of generated questions: set it to null")
-    readers = {"stage1": recipe.stage1, "stage2": recipe.stage2, "soft_labels": recipe.soft_labels}
+    readers: dict[str, ExamplesConfig] = {"stage1": recipe.stage1, "stage2": recipe.stage2}
     for name, section in readers.items():
         if section.negatives_from == "collection":
             raise ValueError(f"generate: {name}.negatives_from: generated questions come without negatives: set bm25")

@@ -33,6 +33,7 @@ MARKER = re.compile(
     r"^(?:[-*•–]\s+|\(?\d{1,2}[.):]\s+|(?:Q|Question|Query|Title|Claim|Answer|Keywords)\s*\d*\s*:\s*)+", re.I
 )
 """Signs and numbers of a list."""
+SPACES = re.compile(r"[ \t\u00a0\u3000]+")
 MARKUP = re.compile(r"</?[a-zA-Z!][^<>]*>|</?[a-zA-Z]+$|\]\(\w+:|&#?\w+;")
 QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“", "`": "`", "「": "」"}
 
@@ -65,7 +66,7 @@ def _lines(answer: str) -> Iterator[str]:
     """Yields the lines without the signs of a list, or the strings of a JSON list."""
     listed = _json_strings(answer)
     for line in answer.splitlines() if listed is None else listed:
-        text = _bare(" ".join(line.split(" ")).strip())
+        text = _bare(SPACES.sub(" ", line).strip())
         if text and not text.startswith("```"):
             yield text
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pipeline.errors import InputError, reason
+from pipeline.formatting import counted
 from pipeline.generate.answer_store import Answer
 from pipeline.generate.config import GenerateConfig
 from pipeline.generate.prompts import Message
@@ -101,10 +102,10 @@ class Endpoint:
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 why, seconds = self._without_key(reason(error)), None
             if seconds is not None and seconds > LONGEST_WAIT:
-                raise Failed(self._line(f"{why}; it asks to wait {seconds:.0f} seconds"))
+                raise Failed(f"{why}; it asks to wait {seconds:.0f} seconds")
             pause = min(MOST_WAIT, FIRST_WAIT * 2 ** (attempt - 1)) if seconds is None else seconds
             if attempt == attempts or self._stopped.wait(pause):
-                raise Failed(self._line(f"{why} ({attempt} attempt{'s' if attempt > 1 else ''})"))
+                raise Failed(f"{why} ({counted(attempt, 'attempts')})")
         raise AssertionError
 
     def _send(self, messages: Sequence[Message]) -> Answer:
@@ -134,7 +135,7 @@ class Endpoint:
             self._limit_field = "max_completion_tokens"  # newer models of OpenAI
             raise _Again("status 400", 0.0)
         if status != 200:
-            raise Failed(self._line(f"status {status}{_message(text)}"))
+            raise Failed(f"status {status}{_message(text)}")
         return parse(text, messages)
 
     def _read(self, response: "httpx.Response", started: float) -> str:

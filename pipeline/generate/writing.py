@@ -56,7 +56,10 @@ class Sent:
             self.failures.append(why)
         sent = self.answered + self.failed
         if not self.answered or self.failed > max(FEW, SHARE * sent):
-            raise InputError(f"{why}; {self.failed:,} of {sent:,} requests failed, and the answers so far are kept")
+            raise InputError(
+                f"generate.endpoint {self.config.endpoint}: {why}; {self.failed:,} of {sent:,} requests failed; "
+                "the answers so far are kept"
+            )
 
     def numbers(self) -> dict[str, float]:
         """For the progress bar."""
