@@ -81,6 +81,8 @@ def _one_line(error: ValidationError, layer: yaml_layers.Layer, model: type[Base
     where = layer.origin(keys)
     if problem["type"] == "value_error" and isinstance(problem["input"], dict):
         where = _blamed(keys, text, layer) or where
+    if problem["type"] == HIDDEN and where and where.startswith("--set"):
+        where = where.partition("=")[0]
     rest = len(problems) - (len(missing) if problem["type"] == "missing" else 1)
     more = f" (and {rest} more)" if rest and problem["type"] != "extra_forbidden" else ""
     return ": ".join(part for part in (where, ".".join(keys), f"{text}{more}") if part)

@@ -117,7 +117,7 @@ def generate(
     if not questions:
         why = ", ".join(f"{number:,} {LEFT_OUT[reason]}" for reason, number in counts.items() if number)
         raise InputError(
-            f"generate: no question is left of {len(requests):,} answers ({why or 'no passage was asked about'})"
+            f"generate: no question is left of {len(requests):,} answers ({why or 'no passage is long enough'})"
         )
     metrics = write_collection(config, collection, questions, work.out)
     lines = of_counts(

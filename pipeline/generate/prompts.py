@@ -1,4 +1,4 @@
-"""What a language model is asked: instructions for each kind of question, the user's examples, and the passage."""
+"""The prompts of a language model: instructions for each kind of question, the user's examples, and the passage."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The requests of a collection: which passages questions are written for, and what the language model is asked.
+"""The requests of a collection: which passages questions are written for, and the prompts.
 
 Shapes: N passages, C chosen ones.
 """

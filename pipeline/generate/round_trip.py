@@ -25,7 +25,7 @@ from pipeline.training.memory import encoding_budget
 TOGETHER = 4096
 """Questions that are searched together."""
 LISTS = 10
-"""Length of the two fused lists, relative to the depth that is asked for; at least SHORTEST."""
+"""Length of the two fused lists, relative to `depth`; at least SHORTEST."""
 SHORTEST = 100
 
 

@@ -23,7 +23,7 @@ PROMPTS = "prompts.jsonl"
 
 @dataclass
 class Sent:
-    """What was asked in this run."""
+    """The requests of this run."""
 
     config: GenerateConfig
     total: int
