@@ -276,7 +276,8 @@ def add_negatives(graph: Graph, pretrained: Node, run: Node | None, number: int,
         mined = graph.add(f"mine{suffix}", "mine", recipe.mine, collection=graph.collection, run=run)
     teacher = add_cross_encoder(graph, pretrained, 1) if recipe.teaches else None
     soft_labels = pseudo_labels = None
-    if recipe.stage2.loss == "soft_labels" or recipe.denoise is not None:
+    by_fusion = recipe.stage2.loss == "soft_labels" and recipe.fusion_labels is not None
+    if (recipe.stage2.loss == "soft_labels" and not by_fusion) or recipe.denoise is not None:
         inputs = {**graph.pair_texts, "cross_encoder": teacher, "bm25": graph.bm25, "mined": mined}
         soft_labels = graph.add(f"soft-labels{suffix}", "soft_labels", recipe.soft_labels, **inputs)
     if recipe.denoise is not None:
@@ -284,9 +285,22 @@ def add_negatives(graph: Graph, pretrained: Node, run: Node | None, number: int,
     if recipe.pseudo_labels is not None:
         inputs = {**graph.pair_texts, "run": run, "cross_encoder": teacher}
         pseudo_labels = graph.add(f"pseudo-labels{suffix}", "pseudo_labels", recipe.pseudo_labels, **inputs)
-    if recipe.stage2.loss != "soft_labels":
+    if by_fusion:
+        soft_labels = add_fusion_labels(graph, pretrained, mined, suffix)
+    elif recipe.stage2.loss != "soft_labels":
         soft_labels = None  # denoise alone reads them
     return {"mined": mined, "soft_labels": soft_labels, "pseudo_labels": pseudo_labels}
+
+
+def add_fusion_labels(graph: Graph, pretrained: Node, mined: Node, suffix: str) -> Node:
+    """Soft labels by the fusion of BM25 and the model that fine-tuning starts from, which searches the questions."""
+    config = graph.recipe.fusion_labels
+    assert config is not None
+    name = "search-teacher"
+    if name not in graph.nodes:
+        add_search(graph, pretrained, name, graph["index-pretrained"], ("train",))
+    inputs = {"collection": graph.collection, "bm25": graph.bm25, "run": graph[name], "mined": mined}
+    return graph.add(f"fusion-labels{suffix}", "fusion_labels", config, **inputs)
 
 
 def add_finetuning(graph: Graph, name: str, config: Config, start: Node, **negatives: Node | None) -> Node:
@@ -329,6 +343,14 @@ def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str],
     `tokens`: the node with the tokens that the model reads, if not the recipe's own. A node `encode-SUFFIX` that is
     there already is not added.
     """
+    index = add_index(graph, model, suffix, graph["ingest"], graph[tokens or "tokens"])
+    return add_search(graph, model, f"search-{suffix}", index, splits, tokens)
+
+
+def add_search(
+    graph: Graph, model: Node, name: str, index: Node, splits: Iterable[str], tokens: str | None = None
+) -> Node:
+    """Searches an index of the model's vectors for the questions of `splits`. `tokens`: as in `add_retrieval`."""
     recipe = graph.recipe
     searched = [split for split in recipe.search.splits if split in splits]
     changes = {
@@ -338,10 +360,9 @@ def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str],
         "approximate": None if recipe.index.kind == "flat" else recipe.search.approximate,
     }
     config = recipe.search.model_copy(update=changes)
-    index = add_index(graph, model, suffix, graph["ingest"], graph[tokens or "tokens"])
     texts = graph.texts if tokens is None else graph.texts_of(tokens)
     inputs = {**texts, "checkpoint": model, "index": index}
-    return graph.add(f"search-{suffix}", "search", config, "encoder", **inputs)
+    return graph.add(name, "search", config, "encoder", **inputs)
 
 
 def add_index(graph: Graph, model: Node, suffix: str, ingest: Node, tokens: Node) -> Node:

@@ -227,6 +227,11 @@ STAGES: dict[str, Stage] = {
         checks={AT_START: at("pipeline.adapt.adapt:check_start")},
         gpu=True,
     ),
+    "fusion_labels": Stage(
+        "pipeline.adapt.fusion_labels:fusion_labels",
+        section="fusion_labels",
+        checks={"ingest": at("pipeline.cross_encoder.soft_labels:check_collection")},
+    ),
     "map_vectors": Stage("pipeline.adapt.map_vectors:map_vectors"),
     "generate": Stage(
         "pipeline.generate.generate:generate",

@@ -58,7 +58,10 @@ def with_settings(recipe: Recipe, settings: Iterable[str]) -> Recipe:
 
 def configuration(recipe: Recipe) -> dict[str, Any]:
     """The recipe as JSON values for the report, without paths and without sections that change no result."""
-    left_out = ("machine", "tracking", "report", "hidden", *(() if recipe.generate.is_on else ("generate",)))
+    left_out = {"machine", "tracking", "report", "hidden"}
+    # Sections that came later: without their stage, a report stays as it was.
+    unused = {"generate": not recipe.generate.is_on, "fusion_labels": recipe.fusion_labels is None}
+    left_out |= {name for name, is_unused in unused.items() if is_unused}
     return {name: value for name, value in without_paths(recipe).items() if name not in left_out}
 
 

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from artifacts.schema import Name
 from pipeline.adapt.config import AdaptConfig
+from pipeline.adapt.fusion_labels import FusionLabelsConfig
 from pipeline.bm25.bm25 import BM25Config
 from pipeline.config import Config
 from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig
@@ -125,6 +126,9 @@ class Sections(Config):
     """How many cross-encoders, trained with different seeds, rerank together."""
     soft_labels: SoftLabelsConfig
     """The cross-encoder's scores, for stage 2 and for denoising."""
+    fusion_labels: FusionLabelsConfig | None
+    """Soft labels for stage 2 by the fusion of BM25 and the model that it starts from, instead of the cross-encoder's.
+    null: those of the cross-encoder."""
     denoise: DenoiseConfig | None
     """Removes mined negatives that the cross-encoder finds relevant. null: keeps all."""
     pseudo_labels: PseudoLabelsConfig | None
@@ -179,7 +183,8 @@ class Sections(Config):
     @property
     def teaches(self) -> bool:
         """Whether stage 2 needs a cross-encoder."""
-        return self.stage2.loss == "soft_labels" or self.denoise is not None or self.pseudo_labels is not None
+        labels = self.stage2.loss == "soft_labels" and self.fusion_labels is None
+        return labels or self.denoise is not None or self.pseudo_labels is not None
 
     @property
     def scores_pairs(self) -> bool:

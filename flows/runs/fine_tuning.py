@@ -17,10 +17,18 @@ from flows.runs.find_collection import Collection, find_collection
 from flows.runs.find_model import Model, check_agreement, find_model
 from pipeline.dense.shape_checks import dimension
 from pipeline.errors import InputError
+from pipeline.generate.config import SOURCES
 from pipeline.modeling.existing_model import unnamed_pooling
 
 TRAINING_RECIPE = "adapt"
 """The recipe with the training of an existing model."""
+GENERATED_RECIPE = "generated"
+"""The one where a language model writes the training questions."""
+LABELS: dict[str, tuple[str, ...]] = {
+    "stage2": ("loss", "teacher_temperature"),
+    "fusion_labels": ("negatives_from", "negative_depth"),
+}
+"""Its fields that make a training on such questions gentle: soft labels instead of one right passage."""
 TRAINING = ("epochs", "batch_queries", "temperature", "dropout", "optimiser")
 TAKEN = {
     "stage1": TRAINING,
@@ -62,6 +70,7 @@ def fine_tuning(
     if bi_encoder is not None:
         _check_start(bi_encoder)
         fields |= _of_model(bi_encoder, layer)
+        fields |= _of_generated_questions(layer, settings)
     changes = [_setting(keys, value) for keys, value in fields.items() if _value(layer, keys) != value]
     every = [*changes, *settings]
     complete = resolve(recipe, every)
@@ -98,6 +107,18 @@ def _of_model(model: Model, layer: Layer) -> dict[Keys, Any]:
     without = {name: {"budget": None} for name in PRETRAININGS}
     sections = {"encoder": model.encoder, "encode": {"passage_tokens": tokens}, **training, **without}
     return place | dict(_unset(layer, sections))
+
+
+def _of_generated_questions(layer: Layer, settings: Iterable[str]) -> dict[Keys, Any]:
+    """Soft labels by the fusion if a language model writes questions, unless the user chooses how stage 2 learns."""
+    section = yaml_layers.override(layer, settings).data.get("generate", {})
+    chosen = {setting.partition("=")[0].partition(".")[::2] for setting in settings}
+    if not any(section.get(name) for name in SOURCES) or {("stage2", "loss"), ("fusion_labels", "")} & chosen:
+        return {}
+    source = yaml_layers.read(GENERATED_RECIPE).data
+    sections = {name: {field: source[name][field] for field in fields} for name, fields in LABELS.items()}
+    fields = dict(_unset(layer, sections))
+    return fields if ("stage2", "loss") in fields else {}
 
 
 def _unset(layer: Layer, sections: Mapping[str, Any]) -> Iterator[tuple[Keys, Any]]:

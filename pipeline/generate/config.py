@@ -13,6 +13,8 @@ from pipeline.runtime import hub
 Kind = Literal["question", "keywords", "claim", "title"]
 HIDDEN = "hidden_value"
 """Type of an error whose message must not show the value: it may be, or hold, a key or a password."""
+SOURCES = ("checkpoint", "pretrained", "endpoint")
+"""Fields that name a language model."""
 Count = Annotated[Whole, Field(ge=1)]
 
 
@@ -123,7 +125,7 @@ class GenerateConfig(Config):
 
     @property
     def _sources(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("checkpoint", "pretrained", "endpoint")}
+        return {name: getattr(self, name) for name in SOURCES}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -54,7 +54,7 @@ def test_every_stage_is_used() -> None:
         for source in ("rounds.miner=given", FROM_FILE)
     )
     of_other_flows = {"ablation", "sentence_table", "sentence_model", "sentence_tune", "sentence_summary"}
-    written = nodes(resolve("tiny", [WRITES]))
+    written = nodes(resolve("generated", [WRITES]))
     assert {n.stage for n in (*mined, *from_file, *written)} == set(STAGES) - of_other_flows
     for dag in (mined, from_file, written):
         check(dag)
@@ -135,6 +135,21 @@ def test_written_questions_are_for_the_trainings_alone() -> None:
     assert inputs("search-stage1", WRITES)["collection"] == "generate"
     other = "cross_encoder_initial.checkpoint=other"
     assert inputs("tokens-cross-initial", WRITES, "stage2.loss=soft_labels", other)["collection"] == "generate"
+
+
+def test_the_fusion_may_label_instead_of_a_cross_encoder() -> None:
+    given = (WRITES, "stage2.loss=soft_labels", "fusion_labels={negatives_from: bm25, negative_depth: null}")
+    assert not {"cross-encoder", "soft-labels"} & {*names(nodes(resolve("tiny", given)))}
+    assert inputs("stage2", *given)["soft_labels"] == "fusion-labels"
+    read = {"collection": "generate", "bm25": "bm25-generate", "run": "search-teacher", "mined": "mine"}
+    assert inputs("fusion-labels", *given) == read
+    teacher = {"checkpoint": "cocondenser", "index": "index-pretrained", "collection": "generate"}
+    assert teacher.items() <= inputs("search-teacher", *given).items()
+    assert node("search-teacher", *given).config.splits == ["train"]
+    assert inputs("fusion-labels", *given[1:])["collection"] == "ingest"
+    both = {*names(nodes(resolve("tiny", [*given, "denoise.threshold=0.9", POINTWISE])))}
+    assert {"soft-labels", "fusion-labels"} <= both
+    assert inputs("fusion-labels-2", *given, "rounds.number=2")["mined"] == "mine-2"
 
 
 def test_the_fusion_checks_written_questions_if_training_starts_from_an_embedding_model() -> None:

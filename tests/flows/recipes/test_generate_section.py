@@ -33,6 +33,24 @@ def test_contradictions_are_one_line(settings: list[str], problem: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+LABELS = "fusion_labels={negatives_from: bm25, negative_depth: null}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ([LABELS], "fusion_labels: no stage reads them"),
+        (["stage2.loss=soft_labels", LABELS.replace("null", "1")], "is beyond fusion_labels.negative_depth (1)"),
+        (["stage2.loss=soft_labels", LABELS.replace("bm25", "collection")], "fusion_labels.negatives_from differ"),
+        (["stage2.loss=soft_labels", LABELS, "rounds.number=0"], "which 0 leaves out"),
+    ],
+)
+def test_labels_of_the_fusion_fit_stage_2(settings: list[str], problem: str) -> None:
+    with pytest.raises(InputError) as raised:
+        resolve("tiny", settings)
+    assert problem in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("setting", "secret"),
     [

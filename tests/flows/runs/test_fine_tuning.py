@@ -60,6 +60,19 @@ def test_text_trains_an_existing_model_on_its_own_questions_as_adapt_does(store:
     assert recipe.mine.margin_relative == adapt.mine.margin_relative
 
 
+def test_questions_of_a_language_model_are_learned_by_soft_labels(store: Store, tmp_path: Path) -> None:
+    folder, writes = sentence(tmp_path / "m"), "generate.checkpoint=a-language-model"
+    for recipe in ("text", "adapt", "generated"):
+        trained = complete(store, recipe, folder, writes)
+        assert (trained.stage1.loss, trained.stage2.loss) == ("contrastive", "soft_labels")
+        names = {node.name for node in nodes(trained)}
+        assert {"generate", "search-teacher", "fusion-labels"} <= names
+        assert not {"cross-encoder", "soft-labels"} & names
+    for chosen in ("stage2.loss=contrastive", "fusion_labels=null"):
+        assert complete(store, "text", folder, writes, chosen).fusion_labels is None
+    assert complete(store, "text", folder).stage2.loss == "contrastive"
+
+
 def test_vectors_of_any_length_are_trained_without_temperature(store: Store, tmp_path: Path) -> None:
     result = fine_tuning(store, "adapt", str(plain(tmp_path / "m")), None)
     recipe = resolve("adapt", result.settings)
