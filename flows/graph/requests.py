@@ -87,7 +87,7 @@ def _cost(config: GenerateConfig, read: float, written: float) -> float | None:
 def requests_text(planned: PlannedRequests) -> str:
     """`~400 requests to a language model (88 more are answered), cost at most 0.12`."""
     number = counted(planned.requests, "requests")
-    shown = f"about {number}" if planned.estimated else number
+    shown = f"about {number}, fewer if some are answered," if planned.estimated else number
     stored = f" ({planned.stored:,} more are answered)" if planned.stored else ""
     cost = "" if planned.cost is None else f", cost {'at most' if planned.at_most else 'about'} {planned.cost:.2g}"
     return f"{shown} to a language model{stored}{cost}"

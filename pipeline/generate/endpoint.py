@@ -52,7 +52,7 @@ class _Again(Exception):
 
 
 class Endpoint:
-    """Sends the requests of a stage; several threads may. Close it, or use it as a context."""
+    """Sends the requests of a stage; several threads may. A context, which closes its connections."""
 
     def __init__(self, config: GenerateConfig, environment: Mapping[str, str] = os.environ) -> None:
         import httpx
@@ -78,12 +78,11 @@ class Endpoint:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Ends all pauses and connections."""
-        self._stopped.set()
         self._client.close()
+
+    def stop(self) -> None:
+        """Ends all pauses: a request that failed is sent no more. Those that are being answered go on."""
+        self._stopped.set()
 
     def ask(self, messages: Sequence[Message]) -> Answer:
         """Returns the answer. Raises Failed if there is none after all attempts, and InputError if no request can

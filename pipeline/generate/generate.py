@@ -19,6 +19,7 @@ from pipeline.data.documents import are_cut, judged_id
 from pipeline.data.ids import check_id, hash_id
 from pipeline.data.stored import input_error_on_read, read_batches, read_json
 from pipeline.errors import InputError
+from pipeline.formatting import counted
 from pipeline.generate.answer_store import AnswerStore
 from pipeline.generate.answers import read_answer
 from pipeline.generate.config import GenerateConfig
@@ -123,12 +124,16 @@ def generate(
     lines = of_counts(
         {reason: (f"generated questions left out, {text}", "") for reason, text in LEFT_OUT.items()}, counts, examples
     )
+    passages = len({one.row for one in questions})
+    cost = "" if sent.cost is None else f", cost {sent.cost:.2g}"
+    written = f"{counted(len(questions), 'questions')} written for {counted(passages, 'passages')}, "
+    written += f"{counted(sent.answered + sent.failed, 'requests')} sent{cost}"
     return {
         **metrics,
         "generated_questions": len(questions),
         **sent.metrics(),
-        **{reason: counts[reason] for reason in LEFT_OUT},
-        **noticed([*sent.notices(), *lines]),
+        **{f"left_out_{reason}": counts[reason] for reason in LEFT_OUT},
+        **noticed([written, *sent.notices(), *lines]),
     }
 
 

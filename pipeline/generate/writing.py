@@ -140,7 +140,7 @@ def _ask_local_model(
 
 
 def _ask_server(config: GenerateConfig, waiting: Iterator[Request], store: AnswerStore, sent: Sent, work: Work) -> None:
-    """Sends the requests, some at the same time. An error ends those that wait."""
+    """Sends the requests, some at the same time. After an error no more are sent; those being answered are stored."""
     running: dict[Future[Answer], str] = {}
     pool = ThreadPoolExecutor(config.concurrent, "endpoint")
     with Endpoint(config) as endpoint:
@@ -151,7 +151,7 @@ def _ask_server(config: GenerateConfig, waiting: Iterator[Request], store: Answe
             while running:
                 _collect(running, store, sent, work)
                 if sent.is_too_dear:
-                    while running:  # they are paid for
+                    while running:
                         _collect(running, store, sent, work)
                     if sent.answered + sent.failed < sent.total:
                         raise InputError(
@@ -162,15 +162,15 @@ def _ask_server(config: GenerateConfig, waiting: Iterator[Request], store: Answe
                 for request in islice(waiting, config.concurrent - len(running)):
                     running[pool.submit(endpoint.ask, request.messages)] = request.key
         finally:
-            endpoint.close()
+            endpoint.stop()
             pool.shutdown(wait=True, cancel_futures=True)
+            store.add(_answered(running).items())  # they are paid for
 
 
 def _collect(running: dict[Future[Answer], str], store: AnswerStore, sent: Sent, work: Work) -> None:
     """Waits for answers and stores them, then raises InputError if the stage must end."""
     done, _ = wait(running, return_when=FIRST_COMPLETED)
-    keys = {future: running.pop(future) for future in done}
-    answers = {keys[future]: future.result() for future in done if future.exception() is None}
+    answers = _answered({future: running.pop(future) for future in done})
     store.add(answers.items())
     for answer in answers.values():
         sent.count(answer)
@@ -180,3 +180,9 @@ def _collect(running: dict[Future[Answer], str], store: AnswerStore, sent: Sent,
         except Failed as error:
             sent.fail(str(error))
     work.progress(sent.answered + sent.failed, sent.total, "requests", sent.numbers())
+
+
+def _answered(running: dict[Future[Answer], str]) -> dict[str, Answer]:
+    """Returns the answers of the requests that have one."""
+    ended = {future: key for future, key in running.items() if future.done() and not future.cancelled()}
+    return {key: future.result() for future, key in ended.items() if future.exception() is None}

@@ -93,7 +93,7 @@ def test_the_command_shows_them_also_as_json(folder: Path, tmp_path: Path) -> No
         shown = CliRunner().invoke(app, ["plan", *options], env={"COLUMNS": "160"})
         listed = json.loads(CliRunner().invoke(app, ["plan", *options, "--json"]).stdout)
     steps = {step["node"]: step for step in listed}
-    assert "requests to a language model, cost at most" in shown.stdout
+    assert "fewer if some are answered, to a language model, cost at most" in shown.stdout
     assert steps["generate"]["requests"]["requests"] > 0
     assert steps["generate"]["requests"]["cost"] > 0
     assert steps["ingest"]["requests"] is None

@@ -119,6 +119,36 @@ def test_a_run_that_fails_keeps_its_answers(tmp_path: Path, work) -> None:
         assert len(running.requests) == 5
 
 
+def test_requests_being_answered_when_another_fails_are_stored(tmp_path: Path, work) -> None:
+    stopped, again = (replace(work(name), kept=tmp_path / "kept") for name in ("stopped", "again"))
+    failing = [True]
+
+    def answer(body: dict) -> Reply:
+        text = body["messages"][-1]["content"]
+        if failing and "harbour" in text:
+            return Reply(403, b"")
+        return replace(knowing(body), seconds=0.2 if failing and "ledger" not in text else 0.0)
+
+    with server(answer) as running:
+        with pytest.raises(InputError, match="403"):
+            run(collection(tmp_path / "c"), stopped, running.address)
+        failing.clear()
+        assert run(tmp_path / "c", again, running.address)["requests"] == 1
+
+
+def test_an_interruption_keeps_the_answers(tmp_path: Path, work) -> None:
+    def interrupt(done: int, *rest) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    kept = tmp_path / "kept"
+    with server(knowing) as running:
+        with pytest.raises(KeyboardInterrupt):
+            run(collection(tmp_path / "c"), replace(work("a", interrupt), kept=kept), running.address, concurrent=1)
+        assert run(tmp_path / "c", replace(work("b"), kept=kept), running.address)["requests"] == 2
+        assert len(running.requests) == 4
+
+
 def test_a_request_that_fails_is_left_out_and_named_but_not_many(tmp_path: Path, work) -> None:
     def refusing(body: dict) -> Reply:
         text = body["messages"][-1]["content"]
@@ -129,6 +159,7 @@ def test_a_request_that_fails_is_left_out_and_named_but_not_many(tmp_path: Path,
         metrics = run(collection(tmp_path / "c"), done, running.address)
     assert metrics["requests_failed"] == 1
     assert "p1?question:0" not in questions_of(done.out)
+    assert read_notices(metrics)[0] == "3 questions written for 3 passages, 4 requests sent"
     (line,) = (line for line in read_notices(metrics) if "without an answer" in line)
     assert "not allowed" in line
     with server([Reply(400, b"no")]) as running, pytest.raises(InputError, match="1 of 1 requests failed"):
@@ -159,7 +190,11 @@ def test_questions_of_several_passages_or_of_the_collection_are_left_out(tmp_pat
     done = work()
     with server(answer) as running:
         metrics = run(collection(tmp_path / "c"), done, running.address)
-    assert {"several_passages": 1, "asked_already": 1, "generated_questions": 1}.items() <= metrics.items()
+    assert {
+        "left_out_several_passages": 1,
+        "left_out_asked_already": 1,
+        "generated_questions": 1,
+    }.items() <= metrics.items()
     assert list(questions_of(done.out)) == ["q0", "p3?question:0"]
     assert any("that the collection has already: 1 (first: wood of VIOLINS)" in line for line in read_notices(metrics))
 
@@ -261,8 +296,8 @@ def test_the_round_trip_keeps_questions_that_find_their_passage(corpus: Corpus, 
     foreign = {row["passage_id"] for n, row in enumerate(rows) if n % 3 == 0}
     assert len(kept & own) > 0.8 * len(own)
     assert not kept & foreign
-    assert metrics["not_found"] >= 1
-    assert metrics["generated_questions"] + metrics["not_found"] + metrics["several_passages"] <= 60
+    assert metrics["left_out_not_found"] >= 1
+    assert metrics["generated_questions"] + metrics["left_out_not_found"] + metrics["left_out_several_passages"] <= 60
 
 
 def test_fields_that_change_no_question_are_in_no_key() -> None:
