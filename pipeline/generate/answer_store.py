@@ -1,4 +1,4 @@
-"""The answers of language models, kept by what was asked: the same request is never sent twice, by any run of a store.
+"""The answers of language models, kept by request: none is sent twice, by any run of a store.
 
 One SQLite file. Every answer is written when it arrives, so an interruption loses none of them.
 """

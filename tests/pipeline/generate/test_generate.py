@@ -22,13 +22,13 @@ from pipeline.runtime.work import Metrics, Work
 TEXTS = {
     "p0": "A ledger lists the accounts of a firm.",
     "p1": "The harbour is closed in winter.",
-    "p2": "Violins are made of spruce and maple.",
+    "p2": "Violins need spruce and maple.",
     "p3": "A glacier moves a few metres in a year.",
 }
 QUESTIONS = {
     "ledger": "What does a ledger list?",
     "harbour": "When is the harbour closed?",
-    "Violins": "What are violins made of?",
+    "Violins": "What wood do violins need?",
     "glacier": "How far does a glacier move?",
 }
 

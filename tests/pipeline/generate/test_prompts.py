@@ -72,7 +72,7 @@ def test_requests_depend_on_passage_prompt_and_model_alone(tmp_path: Path) -> No
     def keys(collection: Path, **fields) -> set[str]:
         return {one.key for one in read_requests(config(**server | fields), collection, None)}
 
-    assert len(keys(first)) == 2 * 5  # a text that occurs twice is asked about once
+    assert len(keys(first)) == 2 * 5  # one for a text that occurs twice
     assert keys(first) < keys(more)
     assert len(keys(more) - keys(first)) == 2
     assert keys(first) == keys(
