@@ -62,7 +62,7 @@ def fine_tuning(
     """
     settings = list(settings)
     layer = yaml_layers.read(recipe)
-    target = find_collection(collection, trains=True) if collection is not None else None
+    target = _target(collection, layer, settings) if collection is not None else None
     bi_encoder = find_model(store, model) if model is not None else None
     fields: dict[Keys, Any] = {}
     if target is not None:
@@ -79,6 +79,21 @@ def fine_tuning(
     if bi_encoder is not None:
         _check_model(complete, bi_encoder)
     return FineTuning(every, _notes(complete, bi_encoder) if bi_encoder else [])
+
+
+def _target(collection: str, layer: Layer, settings: Iterable[str]) -> Collection:
+    """The collection to train on. It needs no training questions if a language model writes them."""
+    try:
+        return find_collection(collection, trains=True)
+    except InputError:
+        if not _writes_questions(layer, settings):
+            raise
+        return find_collection(collection)
+
+
+def _writes_questions(layer: Layer, settings: Iterable[str]) -> bool:
+    section = yaml_layers.override(layer, settings).data.get("generate", {})
+    return any(section.get(name) is not None for name in SOURCES)
 
 
 def _of_collection(target: Collection, layer: Layer) -> dict[Keys, Any]:
@@ -111,9 +126,8 @@ def _of_model(model: Model, layer: Layer) -> dict[Keys, Any]:
 
 def _of_generated_questions(layer: Layer, settings: Iterable[str]) -> dict[Keys, Any]:
     """Soft labels by the fusion if a language model writes questions, unless the user chooses how stage 2 learns."""
-    section = yaml_layers.override(layer, settings).data.get("generate", {})
     chosen = {setting.partition("=")[0].partition(".")[::2] for setting in settings}
-    if not any(section.get(name) for name in SOURCES) or {("stage2", "loss"), ("fusion_labels", "")} & chosen:
+    if not _writes_questions(layer, settings) or {("stage2", "loss"), ("fusion_labels", "")} & chosen:
         return {}
     source = yaml_layers.read(GENERATED_RECIPE).data
     sections = {name: {field: source[name][field] for field in fields} for name, fields in LABELS.items()}

@@ -73,6 +73,21 @@ def test_questions_of_a_language_model_are_learned_by_soft_labels(store: Store, 
     assert complete(store, "text", folder).stage2.loss == "contrastive"
 
 
+def test_a_collection_needs_no_training_questions_if_a_language_model_writes_them(
+    store: Store, tmp_path: Path, collection: Path
+) -> None:
+    folder, own = sentence(tmp_path / "m"), tmp_path / "own"
+    shutil.copytree(collection, own)
+    for path in (own / "qrels").glob("train*"):
+        path.unlink()
+    with pytest.raises(InputError, match="training"):
+        complete(store, "adapt", folder, collection=own)
+    recipe = complete(store, "generated", folder, "generate.checkpoint=a-language-model", collection=own)
+    assert recipe.ingest.folder == own
+    with pytest.raises(InputError, match=r"corpus\.jsonl"):
+        complete(store, "generated", folder, "generate.checkpoint=a-language-model", collection=tmp_path)
+
+
 def test_vectors_of_any_length_are_trained_without_temperature(store: Store, tmp_path: Path) -> None:
     result = fine_tuning(store, "adapt", str(plain(tmp_path / "m")), None)
     recipe = resolve("adapt", result.settings)
