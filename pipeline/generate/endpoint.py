@@ -124,7 +124,7 @@ class Endpoint:
             if status in (401, 403):
                 raise InputError(self._line(f"refuses the key ({status}): {self._about_key()}"))
             text = self._read(response, started)
-        if status == 429 or status >= 500:
+        if status in (408, 429) or status >= 500:
             raise _Again(f"status {status}{_message(text)}", wait_of(response.headers.get("retry-after", "")))
         if status == 404:
             raise InputError(
@@ -132,7 +132,7 @@ class Endpoint:
             )
         if status == 400 and "max_completion_tokens" in text and self._limit_field == "max_tokens":
             self._limit_field = "max_completion_tokens"  # newer models of OpenAI
-            raise _Again("status 400", 0.0)
+            return self._send(messages)
         if status != 200:
             raise Failed(f"status {status}{_message(text)}")
         return parse(text, messages)

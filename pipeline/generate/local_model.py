@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.data.text.text_files import json_lines
 from pipeline.errors import InputError, reason
 from pipeline.generate.answer_store import Answer, AnswerStore
-from pipeline.generate.prompts import Message, flat
+from pipeline.generate.prompts import Message, flat, shorter
 from pipeline.runtime.precision import low_precision
 from pipeline.runtime.work import Metrics, Progress
 
@@ -54,7 +54,7 @@ Prompt = tuple[str, list[int]]
 
 
 def _batches(path: Path, writer: "Writer", size: int) -> Iterator[list[Prompt]]:
-    rows = ((row["key"], writer.ids(row["messages"])) for _, row in json_lines(path))
+    rows = ((row["key"], writer.fitting(row["messages"])) for _, row in json_lines(path))
     while group := sorted(islice(rows, SORTED * size), key=lambda one: -len(one[1])):
         yield from (group[start : start + size] for start in range(0, len(group), size))
 
@@ -79,6 +79,15 @@ class Writer:
         limits = [getattr(self.model.config, "max_position_embeddings", None), self.tokenizer.model_max_length]
         longest = min((limit for limit in limits if limit and limit < UNLIMITED), default=UNLIMITED)
         self.longest = longest if self.is_seq2seq else longest - config["answer_tokens"]
+
+    def fitting(self, messages: Sequence[Message]) -> list[int]:
+        """Returns the tokens of a prompt: without some examples, or with a shorter passage, if it is longer than the
+        model's input.
+        """
+        ids = self.ids(messages)
+        while len(ids) > self.longest and (less := shorter(messages)) is not None:
+            messages, ids = less, self.ids(less)
+        return ids
 
     def ids(self, messages: Sequence[Message]) -> list[int]:
         """Returns the tokens of a prompt: by the chat template if there is one, else of one text."""

@@ -20,6 +20,8 @@ WRITES: Mapping[Kind, tuple[str, str]] = {
     "title": ("title", "of at most ten words that fits this text and few others"),
 }
 """What a request asks for, and how it shall be."""
+BEGIN, END = 'Text:\n"""\n', '\n"""'
+"""Around a passage."""
 COLUMNS = ("passage", "question", "kind")
 
 
@@ -104,8 +106,25 @@ def shown(config: GenerateConfig, title: str, text: str) -> str:
     return "\n".join(part for part in (title.strip(), text.strip()) if part)
 
 
+def shorter(conversation: Sequence[Message]) -> list[Message] | None:
+    """Returns a shorter conversation: without its last example, else with the first two thirds of the passage's words.
+
+    None if the passage has one word left.
+    """
+    *before, last = conversation
+    if len(before) > 2:
+        return [*before[:-2], last]
+    begin, end = (BEGIN, END) if last["content"].startswith(BEGIN) else ("", "")
+    passage = last["content"].removeprefix(begin).removesuffix(end)
+    words = spans(passage)
+    if len(words) < 2:
+        return None
+    kept = passage[: words[2 * len(words) // 3 - 1][1]]
+    return [*before, {**last, "content": f"{begin}{kept}{end}"}]
+
+
 def _asked(passage: str) -> str:
-    return f'Text:\n"""\n{passage}\n"""'
+    return f"{BEGIN}{passage}{END}"
 
 
 def flat(conversation: Sequence[Message], answers: str = "Answer:") -> str:

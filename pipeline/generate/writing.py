@@ -136,7 +136,7 @@ def _ask_local_model(
     sent.answered = sent.total - sent.failed
     sent.input_tokens, sent.output_tokens = int(counts["input_tokens"]), int(counts["output_tokens"])
     if sent.failed:
-        sent.failures.append("longer than the model's input; lower generate.passage_words")
+        sent.failures.append("the instructions alone are longer than the model's input")
 
 
 def _ask_server(config: GenerateConfig, waiting: Iterator[Request], store: AnswerStore, sent: Sent, work: Work) -> None:

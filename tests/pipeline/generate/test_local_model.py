@@ -9,7 +9,7 @@ from ready import plain
 from pipeline.errors import InputError
 from pipeline.generate.answer_store import AnswerStore
 from pipeline.generate.local_model import Writer, load, write, write_prompts
-from pipeline.generate.prompts import messages
+from pipeline.generate.prompts import Example, messages
 
 FIELDS = {"prompt", "questions", "answer_tokens", "temperature", "seed", "batch"}
 TEXTS = ["the red ledger", "harbour", "orchard of the glacier", "red harbour of the orchard what is one", "ledger"]
@@ -71,8 +71,26 @@ def test_a_chat_template_is_used_and_one_may_know_no_system_message(tmp_path: Pa
         Writer(write_causal(tmp_path / "broken", "{{ raise_exception('broken') }}"), "cpu", settings()).ids(prompt)
 
 
-def test_prompts_longer_than_the_input_get_no_answer(tmp_path: Path) -> None:
-    found, counts = answers(write_causal(tmp_path / "short", positions=60), tmp_path, "long", [0, 1])
+def test_prompts_longer_than_the_input_lose_examples_then_words(tmp_path: Path) -> None:
+    writer = Writer(write_causal(tmp_path / "m", None), "cpu", settings())
+    examples = [Example("the red harbour", "what is red", "question")] * 3
+    prompt = messages(config(), "question", "", " ".join(["ledger orchard"] * 20), examples)
+    whole, without = (len(writer.ids(one)) for one in (prompt, [prompt[0], prompt[-1]]))
+    writer.longest = whole
+    assert writer.fitting(prompt) == writer.ids(prompt)
+    writer.longest = whole - 1
+    assert writer.fitting(prompt) == writer.ids([*prompt[:5], prompt[-1]])
+    writer.longest = without - 10
+    cut = writer.tokenizer.decode(writer.fitting(prompt))
+    assert cut.count("ledger") == 13
+    assert "what is red" not in cut
+    alone = [{"role": "user", "content": "ledger orchard harbour"}]
+    writer.longest = 2
+    assert writer.tokenizer.decode(writer.fitting(alone)) == "ledger orchard"
+
+
+def test_instructions_longer_than_the_input_get_no_answer(tmp_path: Path) -> None:
+    found, counts = answers(write_causal(tmp_path / "short", positions=40), tmp_path, "long", [0, 1])
     assert found == [None, None]
     assert counts["too_long"] == 2
 
