@@ -13,15 +13,17 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from pipeline.adapt.teacher import EQUAL
 from pipeline.config import Config
 from pipeline.data.runs import Run, read_run
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
-from pipeline.evaluate.fusion import fuse
+from pipeline.evaluate.fusion import Choice, fuse
 from pipeline.finetune.training_pools import first_negatives
 from pipeline.notices import noticed
 from pipeline.runtime.work import Metrics, Work
+
+EQUAL = Choice("z_score_sum", 0.5)
+"""As the teacher of `adapt`. Its module searches, which would be part of this stage's key."""
 
 
 class FusionLabelsConfig(Config):

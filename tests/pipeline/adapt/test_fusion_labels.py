@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from world import World
 
-from pipeline.adapt.fusion_labels import FusionLabelsConfig, fusion_labels, look_up
-from pipeline.adapt.teacher import EQUAL
+from pipeline.adapt import teacher
+from pipeline.adapt.fusion_labels import EQUAL, FusionLabelsConfig, fusion_labels, look_up
 from pipeline.data.collection import write_table
 from pipeline.data.runs import SCHEMA, Run, ranked
 from pipeline.errors import InputError
@@ -71,6 +71,10 @@ def test_a_run_without_training_questions_is_one_line(world: World, runs, work, 
     write_table(tmp_path / "none" / "run.parquet", SCHEMA, [("test", "q40", "d1-0", 1, 1.0)])
     with pytest.raises(InputError, match=r"search\.splits must have train"):
         fusion_labels(CONFIG, world.collection, runs[0], tmp_path / "none", None, work())
+
+
+def test_the_fusion_is_that_of_the_adaptation() -> None:
+    assert teacher.EQUAL == EQUAL
 
 
 def test_pairs_are_looked_up_in_any_order() -> None:
