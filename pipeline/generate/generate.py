@@ -22,8 +22,9 @@ from pipeline.errors import InputError
 from pipeline.formatting import counted
 from pipeline.generate.answer_store import AnswerStore
 from pipeline.generate.answers import read_answer
-from pipeline.generate.config import GenerateConfig
+from pipeline.generate.config import UNREAD, GenerateConfig
 from pipeline.generate.endpoint import read_key
+from pipeline.generate.local_model import check_architecture
 from pipeline.generate.prompts import read_examples
 from pipeline.generate.requests import FILES, Requests, model_folder, read_requests
 from pipeline.generate.writing import get_answers
@@ -64,8 +65,6 @@ class Written(NamedTuple):
 
 def unread(config: GenerateConfig) -> tuple[str, ...]:
     """Returns the fields that change no question."""
-    from pipeline.generate.config import UNREAD
-
     return UNREAD
 
 
@@ -80,6 +79,8 @@ def missing(config: GenerateConfig) -> list[str]:
     try:
         if config.examples is None or config.examples.exists():
             read_examples(config.examples)
+        if config.checkpoint is not None and config.checkpoint.exists():
+            check_architecture(config.checkpoint)
         if config.endpoint is None:
             return hub.missing(config.pretrained, config.revision, FILES, "generate.checkpoint")
         network.check_usable(f"generate.endpoint {config.endpoint}")

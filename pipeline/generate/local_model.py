@@ -13,6 +13,7 @@ from pipeline.data.text.text_files import json_lines
 from pipeline.errors import InputError, reason
 from pipeline.generate.answer_store import Answer, AnswerStore
 from pipeline.generate.prompts import Message, flat, shorter
+from pipeline.notices import one_line
 from pipeline.runtime.precision import low_precision
 from pipeline.runtime.work import Metrics, Progress
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 SORTED = 16
 """Batches whose prompts are sorted by length together, so that a batch has little padding."""
+WRITERS = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
+"""Ends of the names of models that write text."""
 UNLIMITED = 1 << 20
 """Tokenizers without a limit name a larger one."""
 
@@ -155,25 +158,30 @@ def load(folder: Path) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    check_architecture(folder)
     try:
         config = AutoConfig.from_pretrained(folder, **local)
         auto: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-        check_architecture(folder, config)
         model = auto.from_pretrained(folder, use_safetensors=True, **local)
         return model, AutoTokenizer.from_pretrained(folder, **local)
-    except InputError:
-        raise
     except Exception as error:  # the library raises errors of many kinds for a folder that it cannot read
         raise InputError(f"generate: no model that writes text in {folder}: {reason(error)}") from error
 
 
-def check_architecture(folder: Path, config: Any) -> None:
-    """Raises InputError for a model that writes no text: its head would get random weights."""
-    named = [str(name) for name in (config.architectures or [])]
-    if not any(name.endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")) for name in named):
-        shown = ", ".join(named) or "none is named"
+def check_architecture(folder: Path) -> None:
+    """Raises InputError for a folder without a model that writes text: its head would get random weights."""
+    path = folder / "config.json"
+    try:
+        value = json.loads(path.read_bytes())
+        named = [str(name) for name in value.get("architectures") or []]
+    except FileNotFoundError:
+        raise InputError(f"generate: no model in {folder}: config.json does not exist") from None
+    except (OSError, ValueError, RecursionError, AttributeError, TypeError):
+        raise InputError(f"generate: {path} cannot be read as a model's configuration") from None
+    if not any(name.endswith(WRITERS) for name in named):
+        shown = one_line(", ".join(named)) or "none is named"
         raise InputError(
-            f"generate: the model in {folder} writes no text (architecture: {shown}); take a causal or seq2seq model"
+            f"generate: the model in {folder} writes no text (architecture: {shown}): take a causal or seq2seq model"
         )
 
 

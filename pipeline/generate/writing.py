@@ -13,7 +13,8 @@ from pipeline.generate.endpoint import Endpoint, Failed
 from pipeline.generate.local_model import write_prompts
 from pipeline.generate.requests import Request, Requests
 from pipeline.notices import notice
-from pipeline.runtime.launch import ENCODING, launch
+from pipeline.runtime.launch import ENCODING, device_of, launch
+from pipeline.runtime.processes import workers
 from pipeline.runtime.work import Metrics, Work
 
 FEW, SHARE = 5, 0.05
@@ -127,7 +128,10 @@ def _ask_local_model(
         "total": sent.total,
         "config": config.model_dump(mode="json", include=fields),
     }
-    one_process = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
+    machine = work.machine
+    # One process has the whole CPU: a language model's products are large.
+    threads = workers(machine) if machine.threads == "auto" and device_of(machine) == "cpu" else machine.threads
+    one_process = machine.model_copy(update={"ranks": 1, "torchrun": [], "threads": threads})
     counts = launch(
         "pipeline.generate.local_model:write", arguments, one_process, work.progress, work.checkpoints, ENCODING
     )

@@ -199,6 +199,15 @@ def test_questions_of_several_passages_or_of_the_collection_are_left_out(tmp_pat
     assert any("that the collection has already: 1 (first: wood of VIOLINS)" in line for line in read_notices(metrics))
 
 
+def test_where_documents_are_judged_a_question_is_answered_by_its_passages_document(tmp_path: Path, work) -> None:
+    passages = [(f"d{n // 2}#{n % 2}", f"d{n // 2}", "", text, f"d{n // 2}") for n, text in enumerate(TEXTS.values())]
+    given = write_collection(tmp_path / "c", passages, [("q", "test", "x")], [("test", "q", "d0", 1)])
+    done = work()
+    with server(knowing) as running:
+        run(given, done, running.address)
+    assert read_qrels(done.out, ["train"])["d1#0?question:0"] == {"d1": 1}
+
+
 def test_no_usable_answer_is_one_line(tmp_path: Path, work) -> None:
     with (
         server([chat("<p>Hello</p>")]) as running,

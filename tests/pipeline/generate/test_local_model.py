@@ -8,6 +8,7 @@ from ready import plain
 
 from pipeline.errors import InputError
 from pipeline.generate.answer_store import AnswerStore
+from pipeline.generate.generate import missing
 from pipeline.generate.local_model import Writer, load, write, write_prompts
 from pipeline.generate.prompts import Example, messages
 
@@ -96,13 +97,18 @@ def test_instructions_longer_than_the_input_get_no_answer(tmp_path: Path) -> Non
 
 
 def test_folders_without_a_model_that_writes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="writes no text"):
+    with pytest.raises(InputError, match="writes no text") as refused:
         load(plain(tmp_path / "bert"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="no model that writes text") as raised:
+    with pytest.raises(InputError, match=r"config\.json does not exist") as raised:
         load(tmp_path / "empty")
+    for text in ("[]", "{", '{"architectures": 3}'):
+        (tmp_path / "empty" / "config.json").write_text(text)
+        assert missing(config(checkpoint=tmp_path / "empty")) != []
+    assert missing(config(checkpoint=tmp_path / "bert")) == [str(refused.value)]
     assert "\n" not in str(raised.value)
     folder = write_t5(tmp_path / "t5")
+    assert missing(config(checkpoint=folder)) == []
     (folder / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(InputError, match="no model that writes text"):
         load(folder)
