@@ -13,8 +13,6 @@ from pipeline.generate.endpoint import Endpoint, Failed
 from pipeline.generate.local_model import write_prompts
 from pipeline.generate.requests import Request, Requests
 from pipeline.notices import notice
-from pipeline.runtime.launch import ENCODING, device_of, launch
-from pipeline.runtime.processes import workers
 from pipeline.runtime.work import Metrics, Work
 
 FEW, SHARE = 5, 0.05
@@ -120,6 +118,9 @@ def get_answers(config: GenerateConfig, requests: Requests, folder: Path | None,
 def _ask_local_model(
     config: GenerateConfig, folder: Path, prompts: Path, answers: Path, sent: Sent, work: Work
 ) -> None:
+    from pipeline.runtime.launch import ENCODING, device_of, launch
+    from pipeline.runtime.processes import workers
+
     fields = {"prompt", "questions", "answer_tokens", "temperature", "seed", "batch"}
     arguments = {
         "folder": str(folder),

@@ -261,9 +261,11 @@ def test_what_is_known_to_fail_is_known_before(tmp_path: Path, monkeypatch: pyte
     assert f"{address} does not answer" in line
 
 
-@pytest.mark.parametrize("kind", ["t5", "causal"])
-def test_a_local_model_writes_in_a_child_process_and_is_asked_once(tmp_path: Path, work, inline, kind: str) -> None:
-    folder = {"t5": write_t5, "causal": write_causal}[kind](tmp_path / kind)
+@pytest.mark.parametrize("kind", ["t5", "causal", pytest.param("child", marks=pytest.mark.slow)])
+def test_a_local_model_writes_each_answer_once(tmp_path: Path, work, request: pytest.FixtureRequest, kind: str) -> None:
+    if kind != "child":
+        request.getfixturevalue("inline")
+    folder = {"t5": write_t5, "causal": write_causal, "child": write_causal}[kind](tmp_path / kind)
     form = {"prompt": "passage"} if kind == "t5" else {}
     settings = config(checkpoint=folder, answer_tokens=8, kinds=("keywords",), questions=2, temperature=1.0, **form)
     words = ("red", "ledger", "harbour", "glacier", "orchard", "one", "of")
