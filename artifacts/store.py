@@ -88,6 +88,7 @@ class Store:
         verified/DIGEST               the last time that the object was hashed and found whole
         runs/TIMESTAMP-NAME.json      the artifact of each node of a run
         sources.json                  cache of source digests
+        kept/STAGE/                   what a stage must not ask for twice; nothing removes it
     """
 
     def __init__(self, root: Path) -> None:
@@ -101,6 +102,7 @@ class Store:
         self.verified = self.root / "verified"
         self.runs = self.root / "runs"
         self.sources = self.root / "sources.json"
+        self.kept = self.root / "kept"
         self._cache: dict[Path, tuple[tuple[int, int, int], Record | None]] = {}
         _check_format(self.format)
 

@@ -51,18 +51,28 @@ class Graph:
         return self.nodes.get("tokens-pretraining") or self.nodes["tokens"]
 
     @property
+    def collection(self) -> Node:
+        """The collection with the training questions, also those that a language model writes."""
+        return self.get("generate") or self["ingest"]
+
+    @property
+    def bm25(self) -> Node:
+        """BM25's lists of the training questions."""
+        return self.get("bm25-generate") or self["bm25"]
+
+    @property
     def texts(self) -> dict[str, Node]:
         """The collection and its tokens, by parameter."""
-        return self.texts_of("tokens")
+        return self.texts_of("tokens-generate", "tokens")
 
     @property
     def pair_texts(self) -> dict[str, Node]:
         """The collection and its tokens, as cross-encoders read them."""
-        return self.texts_of("tokens-cross-encoder", "tokens-cross-initial", "tokens")
+        return self.texts_of("tokens-cross-encoder", "tokens-cross-initial", "tokens-generate", "tokens")
 
     def texts_of(self, *names: str) -> dict[str, Node]:
         """The collection and the first of these tokens that exist, by parameter."""
-        return {"collection": self["ingest"], "tokens": next(self[name] for name in names if name in self.nodes)}
+        return {"collection": self.collection, "tokens": next(self[name] for name in names if name in self.nodes)}
 
     def tokens_of(self, corpus: str) -> Node:
         """The tokens that a section's field `corpus` names."""
@@ -77,9 +87,13 @@ def nodes(recipe: Recipe) -> list[Node]:
         model = add_existing_model(graph, recipe.model)
     else:
         add_start(graph)
-        add_cross_encoder_start(graph)
-        add_sources_of_negatives(graph)
+        writes = recipe.generate.is_on
+        if not writes:
+            add_other_starts(graph)
         pretrained = add_pretraining(graph)
+        if writes:
+            add_generated_questions(graph, pretrained)
+            add_other_starts(graph)
         stage1 = add_stage1(graph, pretrained)
         newest = add_rounds(graph, pretrained, stage1)
         add_rerank(graph)
@@ -137,7 +151,7 @@ def add_own_tokens(graph: Graph, name: str, **source: str | Path | None) -> tupl
     recipe = graph.recipe
     config = recipe.tokenizer.model_copy(update={"pretrained": None, "path": None, **source})
     tokenizer = graph.add(f"tokenizer-{name}", "tokenizer", config, collection=graph["ingest"])
-    inputs = {"collection": graph["ingest"], "tokenizer": tokenizer}
+    inputs = {"collection": graph.collection, "tokenizer": tokenizer}
     return tokenizer, graph.add(f"tokens-{name}", "tokens", recipe.tokens, **inputs)
 
 
@@ -149,6 +163,34 @@ def add_start(graph: Graph) -> None:
         graph.add("tokens-pretraining", "tokens", recipe.tokens, collection=general, tokenizer=tokenizer)
     tokens = graph.general_text if recipe.initial.reads_passages else graph["tokens"]
     graph.add("initial", "initial", recipe.initial, "encoder", tokenizer=tokenizer, tokens=tokens)
+
+
+def add_other_starts(graph: Graph) -> None:
+    """What else is read from outside; before any training that needs none of it: it may be refused."""
+    add_cross_encoder_start(graph)
+    add_sources_of_negatives(graph)
+
+
+def add_generated_questions(graph: Graph, pretrained: Node) -> None:
+    """Training questions that a language model writes; the trainings read them instead of `ingest`.
+
+    What reads no training question stays as it is: pre-training, the passages' vectors and the evaluation. So another
+    prompt trains no pre-trained model again.
+    """
+    recipe, config = graph.recipe, graph.recipe.generate
+    if config.round_trip == "auto":
+        config = config.model_copy(update={"round_trip": "fusion" if recipe.starts_from_embedding_model else "bm25"})
+    fuses = config.round_trip == "fusion"
+    inputs = {
+        "collection": graph["ingest"],
+        "bm25": graph["bm25"] if config.round_trip is not None else None,
+        "checkpoint": pretrained if fuses else None,
+        "index": graph["index-pretrained"] if fuses else None,
+    }
+    written = graph.add("generate", "generate", config, *(("encoder",) if fuses else ()), **inputs)
+    tokenizer = graph["tokenizer"]
+    graph.add("tokens-generate", "tokens", recipe.tokens, collection=written, tokenizer=tokenizer)
+    graph.add("bm25-generate", "bm25", recipe.bm25, collection=written)
 
 
 def add_cross_encoder_start(graph: Graph) -> None:
@@ -231,26 +273,40 @@ def add_negatives(graph: Graph, pretrained: Node, run: Node | None, number: int,
     recipe = graph.recipe
     mined = graph.get("negatives-file") if number == 1 else None
     if mined is None:
-        mined = graph.add(f"mine{suffix}", "mine", recipe.mine, collection=graph["ingest"], run=run)
+        mined = graph.add(f"mine{suffix}", "mine", recipe.mine, collection=graph.collection, run=run)
     teacher = add_cross_encoder(graph, pretrained, 1) if recipe.teaches else None
     soft_labels = pseudo_labels = None
-    if recipe.stage2.loss == "soft_labels" or recipe.denoise is not None:
-        inputs = {**graph.pair_texts, "cross_encoder": teacher, "bm25": graph["bm25"], "mined": mined}
+    by_fusion = recipe.stage2.loss == "soft_labels" and recipe.fusion_labels is not None
+    if (recipe.stage2.loss == "soft_labels" and not by_fusion) or recipe.denoise is not None:
+        inputs = {**graph.pair_texts, "cross_encoder": teacher, "bm25": graph.bm25, "mined": mined}
         soft_labels = graph.add(f"soft-labels{suffix}", "soft_labels", recipe.soft_labels, **inputs)
     if recipe.denoise is not None:
         mined = graph.add(f"denoise{suffix}", "denoise", recipe.denoise, mined=mined, soft_labels=soft_labels)
     if recipe.pseudo_labels is not None:
         inputs = {**graph.pair_texts, "run": run, "cross_encoder": teacher}
         pseudo_labels = graph.add(f"pseudo-labels{suffix}", "pseudo_labels", recipe.pseudo_labels, **inputs)
-    if recipe.stage2.loss != "soft_labels":
+    if by_fusion:
+        soft_labels = add_fusion_labels(graph, pretrained, mined, suffix)
+    elif recipe.stage2.loss != "soft_labels":
         soft_labels = None  # denoise alone reads them
     return {"mined": mined, "soft_labels": soft_labels, "pseudo_labels": pseudo_labels}
+
+
+def add_fusion_labels(graph: Graph, pretrained: Node, mined: Node, suffix: str) -> Node:
+    """Soft labels by the fusion of BM25 and the model that fine-tuning starts from, which searches the questions."""
+    config = graph.recipe.fusion_labels
+    assert config is not None
+    name = "search-teacher"
+    if name not in graph.nodes:
+        add_search(graph, pretrained, name, graph["index-pretrained"], ("train",))
+    inputs = {"collection": graph.collection, "bm25": graph.bm25, "run": graph[name], "mined": mined}
+    return graph.add(f"fusion-labels{suffix}", "fusion_labels", config, **inputs)
 
 
 def add_finetuning(graph: Graph, name: str, config: Config, start: Node, **negatives: Node | None) -> Node:
     """A fine-tuning on BM25 negatives and on `negatives`."""
     inputs: dict[str, Node | None] = {**graph.texts, "start": start}
-    inputs |= {"bm25": graph["bm25"], "mined": None, "soft_labels": None, "pseudo_labels": None} | negatives
+    inputs |= {"bm25": graph.bm25, "mined": None, "soft_labels": None, "pseudo_labels": None} | negatives
     model = graph.add(name, "finetune", config, "encoder", "train_subset", **inputs)
     graph.trained[name] = graph.encoders[name] = model
     return model
@@ -264,7 +320,7 @@ def add_cross_encoder(graph: Graph, pretrained: Node, number: int) -> Node:
         config = section.model_copy(update={"seed": section.seed + number - 1})
         # Of a finished one only the tokenizer is read besides its checkpoint.
         start = graph.get("tokenizer-cross-encoder") or graph.get("cross-initial") or pretrained
-        inputs = {**graph.pair_texts, "start": start, "bm25": graph["bm25"]}
+        inputs = {**graph.pair_texts, "start": start, "bm25": graph.bm25}
         mined = graph.get("negatives-file") or graph.get("mine")  # those of the first round
         graph.trained[name] = graph.add(name, "cross_encoder", config, "train_subset", **inputs, mined=mined)
     return graph[name]
@@ -281,11 +337,20 @@ def add_rerank(graph: Graph) -> None:
     graph.runs["rerank"] = graph.add("rerank", "rerank", recipe.rerank, **inputs, **members)
 
 
-def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str], tokens: str = "tokens") -> Node:
+def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str], tokens: str | None = None) -> Node:
     """Encodes the collection, indexes it and searches it for the questions of `splits`. Returns the search.
 
-    `tokens`: the node with the tokens that the model reads. A node `encode-SUFFIX` that is there already is not added.
+    `tokens`: the node with the tokens that the model reads, if not the recipe's own. A node `encode-SUFFIX` that is
+    there already is not added.
     """
+    index = add_index(graph, model, suffix, graph["ingest"], graph[tokens or "tokens"])
+    return add_search(graph, model, f"search-{suffix}", index, splits, tokens)
+
+
+def add_search(
+    graph: Graph, model: Node, name: str, index: Node, splits: Iterable[str], tokens: str | None = None
+) -> Node:
+    """Searches an index of the model's vectors for the questions of `splits`. `tokens`: as in `add_retrieval`."""
     recipe = graph.recipe
     searched = [split for split in recipe.search.splits if split in splits]
     changes = {
@@ -295,9 +360,9 @@ def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str],
         "approximate": None if recipe.index.kind == "flat" else recipe.search.approximate,
     }
     config = recipe.search.model_copy(update=changes)
-    index = add_index(graph, model, suffix, graph["ingest"], graph[tokens])
-    inputs = {**graph.texts_of(tokens), "checkpoint": model, "index": index}
-    return graph.add(f"search-{suffix}", "search", config, "encoder", **inputs)
+    texts = graph.texts if tokens is None else graph.texts_of(tokens)
+    inputs = {**texts, "checkpoint": model, "index": index}
+    return graph.add(name, "search", config, "encoder", **inputs)
 
 
 def add_index(graph: Graph, model: Node, suffix: str, ingest: Node, tokens: Node) -> Node:

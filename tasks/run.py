@@ -67,7 +67,7 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
             elsewhere = partial(spread, node.name, progress) if is_on_ray(order) else None
             precision = known_precision(order, checkpoints)
             machine = order.machine.model_copy(update={"precision": precision}) if precision else order.machine
-            work = Work(out, checkpoints, machine, progress, before, elsewhere)
+            work = Work(out, checkpoints, machine, progress, before, elsewhere, store.kept / node.stage)
             metrics = entry.function(node.config, **node.shared, **folders, **lineage, work=work)
             return with_notices(entry.notices, metrics, entry.section_of(node.name))
 

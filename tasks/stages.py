@@ -227,7 +227,20 @@ STAGES: dict[str, Stage] = {
         checks={AT_START: at("pipeline.adapt.adapt:check_start")},
         gpu=True,
     ),
+    "fusion_labels": Stage(
+        "pipeline.adapt.fusion_labels:fusion_labels",
+        section="fusion_labels",
+        checks={"ingest": at("pipeline.cross_encoder.soft_labels:check_collection")},
+    ),
     "map_vectors": Stage("pipeline.adapt.map_vectors:map_vectors"),
+    "generate": Stage(
+        "pipeline.generate.generate:generate",
+        section="generate",
+        libraries=at("pipeline.generate.generate:libraries"),
+        unread=at("pipeline.generate.generate:unread"),
+        missing=at("pipeline.generate.generate:missing"),
+        gpu=True,
+    ),
     "mine": Stage("pipeline.negatives.mine:mine", parts=True, shown=True),
     "negatives_file": Stage(
         "pipeline.negatives.from_file:negatives_file",

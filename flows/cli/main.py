@@ -51,12 +51,14 @@ app = typer.Typer(
 EXAMPLES: dict[Callable[..., None], str] = {
     run: """run pydocs-small --set cocondenser.budget='1_000_000 tokens' --until stage1
 run text --model models/all-MiniLM-L6-v2 --set ingest.path=notes
-run adapt --model intfloat/e5-small-v2 --collection data/scifact""",
+run adapt --model intfloat/e5-small-v2 --collection data/scifact
+run generated --model models/all-MiniLM-L6-v2 --collection notes --set generate.pretrained=google/flan-t5-base""",
     update: "update text",
     runs: "runs --recipe pydocs-small",
     compare: "compare pydocs-small text --measure nDCG@10",
     plan: """plan pydocs-small --set stage2.epochs=4
-plan text --model models/all-MiniLM-L6-v2 --set ingest.path=notes""",
+plan text --model models/all-MiniLM-L6-v2 --set ingest.path=notes
+plan text --set ingest.path=notes --set generate.endpoint=http://localhost:11434/v1 --set generate.model=llama3.2""",
     search: 'search "How do I merge two sorted lists into one?"',
     serve_search: """serve-search --port 8080
 serve-search --log searches.jsonl""",

@@ -43,13 +43,15 @@ def plan(
 
     It comes from earlier builds. Stages that train a model, encode passages or score pairs (reranking, labels) and were
     never built are estimated to one digit (~20 min), from the size of the texts and the speed of this machine, which is
-    measured in a few seconds. Other stages that were never built have no estimate: their time is `?`.
+    measured in a few seconds. Other stages that were never built have no estimate: their time is `?`. The stage
+    `generate` shows its requests to a language model, and their cost if the recipe has a price (docs/questions.md).
     """
     from artifacts.store import Store
     from flows.dag import nodes
     from flows.graph.estimate import with_estimates
     from flows.graph.plan import plan as make_plan
     from flows.graph.preflight import missing_inputs
+    from flows.graph.requests import with_requests
     from flows.graph.selection import select, store_folder
     from flows.recipes.recipe import resolve
 
@@ -61,7 +63,7 @@ def plan(
     to_build = [node for node, step in zip(selected, steps, strict=True) if step.action != "reuse"]
     problems = missing_inputs(dag, to_build)  # the same message as a run that refuses the recipe
     steps = [replace(step, why=problems.get(step.node) or step.why) for step in steps]
-    steps = with_estimates(steps, selected, resolved.machine)
+    steps = with_requests(with_estimates(steps, selected, resolved.machine), selected, artifact_store)
     if as_json:
         print_json([{**asdict(step), "ref": step.ref.digest if step.ref else None} for step in steps])
         return

@@ -10,7 +10,10 @@ from pipeline.advice import Unfit, raise_together
 from pipeline.errors import InputError
 from pipeline.runtime.planned import Planned
 from tasks.node import Node
-from tasks.stages import STAGES
+from tasks.stages import STAGES, Check
+
+REPLACED = {"ingest": "generate", "tokens": "tokens-generate"}
+"""{node: the node that trainings read instead, if a language model writes questions}."""
 
 
 def check(name: str, refs: Mapping[str, Ref], wanted: Iterable[Node]) -> None:
@@ -21,7 +24,7 @@ def check(name: str, refs: Mapping[str, Ref], wanted: Iterable[Node]) -> None:
     known: dict[int, Planned] = {}
     problems: dict[str, InputError] = {}
     for node in wanted:
-        if (early := STAGES[node.stage].checks.get(name)) is None:
+        if (early := check_after(node, name)) is None:
             continue
         try:
             for problem in early(planned(node, refs, known)) or ():
@@ -31,6 +34,17 @@ def check(name: str, refs: Mapping[str, Ref], wanted: Iterable[Node]) -> None:
             if not isinstance(error, Unfit):
                 break
     raise_together([*problems.values()])
+
+
+def check_after(node: Node, name: str) -> Check | None:
+    """The check of a node that runs once the node `name` is built. One of a node in REPLACED waits for what `node`
+    reads instead.
+    """
+    checks, inputs = STAGES[node.stage].checks, {source.name for source in node.inputs.values() if source is not None}
+    if REPLACED.get(name) in inputs:
+        return None
+    replaced = next((old for old, new in REPLACED.items() if new == name and new in inputs), name)
+    return checks.get(replaced)
 
 
 def planned(node: Node, refs: Mapping[str, Ref], known: dict[int, Planned]) -> Planned:

@@ -16,6 +16,22 @@ from tasks.node import Node
 
 
 @dataclass(frozen=True)
+class PlannedRequests:
+    """Requests to a language model."""
+
+    requests: int
+    """Without a stored answer."""
+    stored: int
+    """With one."""
+    cost: float | None
+    """Of those without one, in the currency of the recipe's price. None: it has no price."""
+    at_most: bool
+    """Whether the cost is that of the longest answers; else it is that of answers as long as the stored ones."""
+    estimated: bool
+    """Whether the collection is not built yet, so that its number of passages is a guess."""
+
+
+@dataclass(frozen=True)
 class Step:
     node: str
     action: Literal["reuse", "build", "unknown"]
@@ -31,6 +47,8 @@ class Step:
     """The artifact that would be reused."""
     estimated: bool = False
     """Whether `seconds` come from the size of the texts and the speed of this machine (flows/graph/estimate.py)."""
+    requests: PlannedRequests | None = None
+    """None: the stage sends none, or their number is not known."""
 
 
 def plan(store: Store, dag: Iterable[Node], recipe: str | None = None) -> list[Step]:

@@ -1,7 +1,7 @@
 """How much text a node reads: counted by finished stages, else guessed from the sizes of the source's files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pipeline.data.readers.text_config import TextConfig
 from pipeline.data.stored import read_table
 from pipeline.data.text import text_files
 from pipeline.errors import InputError
+from pipeline.generate.config import GenerateConfig
 from tasks.keys import sources_of
 from tasks.node import Node
 
@@ -80,13 +81,34 @@ def text_size(tokens: Node, steps: dict[str, Step]) -> TextSize | None:
 
     `steps`: of the plan, by node, with those of `tokens` and of its collection.
     """
-    ingest = tokens.inputs["collection"]
-    assert ingest is not None
-    read, counts = steps[ingest.name].ref, steps[tokens.name].ref
-    size = _of_ingest(read) if read is not None else _of_sources(ingest)
+    collection = tokens.inputs["collection"]
+    assert collection is not None
+    size, counts = collection_size(collection, steps), steps[tokens.name].ref
     if size is None or counts is None:
         return size
     return _of_tokens(counts.metrics, size)
+
+
+def collection_size(collection: Node, steps: dict[str, Step]) -> TextSize | None:
+    """Returns the size of the texts of a node `ingest` or `generate`, as `text_size` does."""
+    ref = steps[collection.name].ref
+    if ref is not None:
+        return _of_ingest(ref)
+    source = collection.inputs.get("collection")
+    if source is None:
+        return _of_sources(collection)
+    size, config = collection_size(source, steps), collection.config
+    assert isinstance(config, GenerateConfig)
+    return size and _with_generated(size, config)
+
+
+def _with_generated(size: TextSize, config: GenerateConfig) -> TextSize:
+    """As if every answer gave all its questions, and every question found its passage."""
+    passages = min(size.passages, config.passages or size.passages)
+    own = size.questions or dict.fromkeys(SPLITS, 0)
+    kept = own["train"] if config.keep_questions else 0
+    written = round(passages * len(config.kinds) * config.questions)
+    return replace(size, questions={**own, "train": kept + written})
 
 
 def _of_tokens(metrics: dict[str, Any], size: TextSize) -> TextSize | None:

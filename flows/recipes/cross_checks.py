@@ -11,6 +11,7 @@ from pipeline.advice import option
 from pipeline.cross_encoder.lengths import pair_special_tokens
 
 if TYPE_CHECKING:
+    from pipeline.adapt.fusion_labels import FusionLabelsConfig
     from pipeline.cross_encoder.soft_labels import SoftLabelsConfig
     from pipeline.finetune.config import ExamplesConfig
 
@@ -36,17 +37,37 @@ def check(recipe: Sections) -> None:
         check_cross_encoder(recipe)
         check_heads(recipe)
     check_vectors(recipe)
+    check_generate(recipe)
     if recipe.adapt.queries is not None and recipe.bm25.run is not None:
         raise ValueError("adapt: bm25.run has no index for generated queries: set adapt.queries to null")
+
+
+def check_generate(recipe: Sections) -> None:
+    """Questions that a language model writes have passages, but come without negatives, and are searched by BM25."""
+    if not recipe.generate.is_on or recipe.model is not None:
+        return
+    if recipe.bm25.run is not None:
+        raise ValueError("generate: bm25.run has no lists for generated questions: set it to null")
+    if recipe.negatives_file is not None:
+        raise ValueError("generate: negatives_file has no negatives of generated questions: set it to null")
+    readers: dict[str, ExamplesConfig] = {"stage1": recipe.stage1, "stage2": recipe.stage2}
+    for name, section in readers.items():
+        if section.negatives_from == "collection":
+            raise ValueError(f"generate: {name}.negatives_from: generated questions come without negatives: set bm25")
 
 
 def list_limits(recipe: Sections) -> list[Limit]:
     """A stage cannot read a list of passages deeper than another stage writes it."""
     limits = [("mine.depth", recipe.mine.depth, "search.train_depth", recipe.search.train_depth)]
-    readers: dict[str, ExamplesConfig | SoftLabelsConfig] = {"stage1": recipe.stage1, "stage2": recipe.stage2}
+    readers: dict[str, ExamplesConfig | SoftLabelsConfig | FusionLabelsConfig] = {
+        "stage1": recipe.stage1,
+        "stage2": recipe.stage2,
+    }
     if recipe.scores_pairs:
         readers |= {"cross_encoder": recipe.cross_encoder}
-    if recipe.stage2.loss == "soft_labels" or recipe.denoise is not None:
+    if recipe.stage2.loss == "soft_labels":
+        readers |= dict([stage2_labels(recipe)])
+    if recipe.denoise is not None:
         readers |= {"soft_labels": recipe.soft_labels}
     for name, stage in readers.items():
         if stage.negatives_from == "bm25" and stage.negative_depth is not None:
@@ -60,6 +81,13 @@ def list_limits(recipe: Sections) -> list[Limit]:
             ("pseudo_labels.depth", recipe.pseudo_labels.depth, "search.train_depth", recipe.search.train_depth)
         )
     return limits
+
+
+def stage2_labels(recipe: Sections) -> "tuple[str, SoftLabelsConfig | FusionLabelsConfig]":
+    """The section that stage 2's soft labels come from, with its name."""
+    if recipe.fusion_labels is not None:
+        return "fusion_labels", recipe.fusion_labels
+    return "soft_labels", recipe.soft_labels
 
 
 def length_limits(recipe: Sections) -> list[Limit]:
@@ -177,14 +205,15 @@ def check_cross_encoder(recipe: Sections) -> None:
     if recipe.stage2.loss == "soft_labels":
         if recipe.pseudo_labels is not None:
             raise ValueError("stage2.loss: soft_labels are not scored for pseudo_labels: set pseudo_labels to null")
-        depth, scored = recipe.stage2.negative_depth, recipe.soft_labels.negative_depth
+        name, labels = stage2_labels(recipe)
+        depth, scored = recipe.stage2.negative_depth, labels.negative_depth
         if scored is not None and (depth is None or depth > scored):
-            raise ValueError(
-                f"stage2.negative_depth ({depth or 'null'}) is beyond soft_labels.negative_depth ({scored})"
-            )
-        if recipe.stage2.negatives_from != recipe.soft_labels.negatives_from:
-            raise ValueError("stage2.negatives_from and soft_labels.negatives_from differ")
-    if recipe.teaches and not recipe.rounds.number:
+            raise ValueError(f"stage2.negative_depth ({depth or 'null'}) is beyond {name}.negative_depth ({scored})")
+        if recipe.stage2.negatives_from != labels.negatives_from:
+            raise ValueError(f"stage2.negatives_from and {name}.negatives_from differ")
+    elif recipe.fusion_labels is not None:
+        raise ValueError("fusion_labels: no stage reads them: set stage2.loss to soft_labels, or fusion_labels to null")
+    if (recipe.teaches or recipe.stage2.loss == "soft_labels") and not recipe.rounds.number:
         raise ValueError("rounds.number: soft labels, denoise and pseudo_labels are for stage 2, which 0 leaves out")
     if recipe.pseudo_labels is not None and not recipe.search.unjudged_train_questions:
         raise ValueError("pseudo_labels needs search.unjudged_train_questions: true")

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from flows.recipes import cross_checks, yaml_layers
 from flows.recipes.sections import Sections
 from pipeline.errors import InputError
+from pipeline.generate.config import HIDDEN
 from pipeline.paths import relative_to
 from tasks.keys import with_paths, without_paths
 from tasks.stages import STAGES
@@ -57,7 +58,10 @@ def with_settings(recipe: Recipe, settings: Iterable[str]) -> Recipe:
 
 def configuration(recipe: Recipe) -> dict[str, Any]:
     """The recipe as JSON values for the report, without paths and without sections that change no result."""
-    left_out = ("machine", "tracking", "report", "hidden")
+    left_out = {"machine", "tracking", "report", "hidden"}
+    # Sections that came later: without their stage, a report stays as it was.
+    unused = {"generate": not recipe.generate.is_on, "fusion_labels": recipe.fusion_labels is None}
+    left_out |= {name for name, is_unused in unused.items() if is_unused}
     return {name: value for name, value in without_paths(recipe).items() if name not in left_out}
 
 
@@ -80,6 +84,8 @@ def _one_line(error: ValidationError, layer: yaml_layers.Layer, model: type[Base
     where = layer.origin(keys)
     if problem["type"] == "value_error" and isinstance(problem["input"], dict):
         where = _blamed(keys, text, layer) or where
+    if problem["type"] == HIDDEN and where and where.startswith("--set"):
+        where = where.partition("=")[0]
     rest = len(problems) - (len(missing) if problem["type"] == "missing" else 1)
     more = f" (and {rest} more)" if rest and problem["type"] != "extra_forbidden" else ""
     return ": ".join(part for part in (where, ".".join(keys), f"{text}{more}") if part)
@@ -97,7 +103,7 @@ def _what(
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"is a section; a field of it is {'.'.join(keys)}.FIELD"
     value = problem["input"]
-    got = "" if isinstance(value, dict) else f" (got {value!r})"
+    got = "" if isinstance(value, dict) or problem["type"] == HIDDEN else f" (got {value!r})"
     if problem["type"] in ("list_type", "tuple_type"):
         items = value if isinstance(value, str | int | float) else "A, B"
         return f"a list is expected: write [{items}]{got}"

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from artifacts.schema import Name
 from pipeline.adapt.config import AdaptConfig
+from pipeline.adapt.fusion_labels import FusionLabelsConfig
 from pipeline.bm25.bm25 import BM25Config
 from pipeline.config import Config
 from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig
@@ -19,6 +20,7 @@ from pipeline.dense.search import SearchConfig
 from pipeline.evaluate.attention import AttentionConfig
 from pipeline.evaluate.config import EvaluateConfig
 from pipeline.finetune.config import FinetuneConfig, TrainSubset
+from pipeline.generate.config import GenerateConfig
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.initial import InitialConfig
 from pipeline.negatives.denoise import DenoiseConfig
@@ -106,6 +108,8 @@ class Sections(Config):
     adapt: AdaptConfig
     """Adapts a model without questions. `model`: the adapted model answers. Else it is a row to compare with, and
     fine-tuning starts from the model as it is."""
+    generate: GenerateConfig
+    """Training questions that a language model writes. Without a model there is no such stage."""
     train_subset: TrainSubset
     stage1: FinetuneConfig
     """Fine-tuning on BM25 negatives."""
@@ -122,6 +126,9 @@ class Sections(Config):
     """How many cross-encoders, trained with different seeds, rerank together."""
     soft_labels: SoftLabelsConfig
     """The cross-encoder's scores, for stage 2 and for denoising."""
+    fusion_labels: FusionLabelsConfig | None
+    """Soft labels for stage 2 by the fusion of BM25 and the model that it starts from, instead of the cross-encoder's.
+    null: those of the cross-encoder."""
     denoise: DenoiseConfig | None
     """Removes mined negatives that the cross-encoder finds relevant. null: keeps all."""
     pseudo_labels: PseudoLabelsConfig | None
@@ -168,9 +175,16 @@ class Sections(Config):
         return self.has_stage("condenser") or corpus_aware or cloze or begins
 
     @property
+    def starts_from_embedding_model(self) -> bool:
+        """Whether fine-tuning starts from an existing model without pre-training here: likely one that embeds texts."""
+        existing = self.initial.checkpoint is not None or self.initial.pretrained is not None
+        return existing and not any(self.has_stage(name) for name in ("ict", "condenser", "cocondenser"))
+
+    @property
     def teaches(self) -> bool:
         """Whether stage 2 needs a cross-encoder."""
-        return self.stage2.loss == "soft_labels" or self.denoise is not None or self.pseudo_labels is not None
+        labels = self.stage2.loss == "soft_labels" and self.fusion_labels is None
+        return labels or self.denoise is not None or self.pseudo_labels is not None
 
     @property
     def scores_pairs(self) -> bool:

@@ -19,10 +19,18 @@ from flows.runs.find_model import Model, check_agreement, find_model
 from flows.runs.zero_shot import ADAPT_QUERIES
 from pipeline.dense.shape_checks import dimension
 from pipeline.errors import InputError
+from pipeline.generate.config import SOURCES
 from pipeline.modeling.existing_model import unnamed_pooling
 
 TRAINING_RECIPE = "adapt"
 """The recipe with the training of an existing model."""
+GENERATED_RECIPE = "generated"
+"""The one where a language model writes the training questions."""
+LABELS: dict[str, tuple[str, ...]] = {
+    "stage2": ("loss", "teacher_temperature"),
+    "fusion_labels": ("negatives_from", "negative_depth"),
+}
+"""Its fields that make a training on such questions gentle: soft labels instead of one right passage."""
 TRAINING = ("epochs", "batch_queries", "temperature", "dropout", "optimiser")
 TAKEN = {
     "stage1": TRAINING,
@@ -65,7 +73,7 @@ def fine_tuning(
     layer = yaml_layers.read(recipe)
     if adapt and model is None:
         raise InputError("--adapt: needs --model, the model to adapt")
-    target = find_collection(collection, trains=not adapt) if collection is not None else None
+    target = _target(collection, layer, settings, adapt) if collection is not None else None
     bi_encoder = find_model(store, model) if model is not None else None
     fields: dict[Keys, Any] = {}
     if target is not None:
@@ -75,6 +83,7 @@ def fine_tuning(
     elif bi_encoder is not None:
         _check_start(bi_encoder)
         fields |= _of_model(bi_encoder, layer)
+        fields |= _of_generated_questions(layer, settings)
     changes = [_setting(keys, value) for keys, value in fields.items() if _value(layer, keys) != value]
     every = [*changes, *settings]
     complete = resolve(recipe, every)
@@ -83,6 +92,21 @@ def fine_tuning(
     if bi_encoder is not None:
         _check_model(complete, bi_encoder, adapt)
     return FineTuning(every, _notes(complete, bi_encoder, adapt) if bi_encoder else [])
+
+
+def _target(collection: str, layer: Layer, settings: Iterable[str], adapt: bool) -> Collection:
+    """The collection to train on. It needs no training questions if a language model writes them, or to `adapt`."""
+    try:
+        return find_collection(collection, trains=not adapt)
+    except InputError:
+        if not _writes_questions(layer, settings):
+            raise
+        return find_collection(collection)
+
+
+def _writes_questions(layer: Layer, settings: Iterable[str]) -> bool:
+    section = yaml_layers.override(layer, settings).data.get("generate", {})
+    return any(section.get(name) is not None for name in SOURCES)
 
 
 def _of_collection(target: Collection, layer: Layer) -> dict[Keys, Any]:
@@ -124,6 +148,17 @@ def _of_adapted(model: Model, layer: Layer) -> dict[Keys, Any]:
     }
     sections = {"encoder": model.encoder, "encode": {"passage_tokens": model.passage_tokens}}
     return place | dict(_unset(layer, sections))
+
+
+def _of_generated_questions(layer: Layer, settings: Iterable[str]) -> dict[Keys, Any]:
+    """Soft labels by the fusion if a language model writes questions, unless the user chooses how stage 2 learns."""
+    chosen = {setting.partition("=")[0].partition(".")[::2] for setting in settings}
+    if not _writes_questions(layer, settings) or {("stage2", "loss"), ("fusion_labels", "")} & chosen:
+        return {}
+    source = yaml_layers.read(GENERATED_RECIPE).data
+    sections = {name: {field: source[name][field] for field in fields} for name, fields in LABELS.items()}
+    fields = dict(_unset(layer, sections))
+    return fields if ("stage2", "loss") in fields else {}
 
 
 def _unset(layer: Layer, sections: Mapping[str, Any]) -> Iterator[tuple[Keys, Any]]:

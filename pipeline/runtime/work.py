@@ -105,6 +105,9 @@ class Work:
     """Artifacts of this stage by the same code, newest first: their content may be reused, which changes no byte."""
     elsewhere: Callable[[Job, Machine], None] | None = None
     """Builds the missing shards of a job. None: processes of `machine` do."""
+    kept: Path | None = None
+    """A folder of the stage that all runs of a store share and nothing empties, for what costs money. It may not exist
+    yet. None: there is no store."""
 
 
 def silent(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:

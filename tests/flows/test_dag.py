@@ -42,6 +42,7 @@ RERANK = "rerank={splits: [dev, test], depth: 9}"
 FROM_FILE = "negatives_file={file: negatives.tsv, number: null, seed: 0, page_questions: 0}"
 POINTWISE = "cross_encoder.loss=pointwise"
 SECTIONS = "attention.sections=9"
+WRITES = "generate.checkpoint=a-language-model"
 LABELLED = ["denoise.threshold=0.9", POINTWISE, PSEUDO, "search.unjudged_train_questions=true", RERANK, "ensemble=2"]
 
 
@@ -53,8 +54,9 @@ def test_every_stage_is_used() -> None:
         for source in ("rounds.miner=given", FROM_FILE)
     )
     of_other_flows = {"ablation", "sentence_table", "sentence_model", "sentence_tune", "sentence_summary"}
-    assert {n.stage for n in (*mined, *from_file)} == set(STAGES) - of_other_flows
-    for dag in (mined, from_file):
+    written = nodes(resolve("generated", [WRITES]))
+    assert {n.stage for n in (*mined, *from_file, *written)} == set(STAGES) - of_other_flows
+    for dag in (mined, from_file, written):
         check(dag)
     assert names(mined)[-25:] == [
         *(
@@ -112,6 +114,59 @@ def test_an_adapted_model_answers_for_an_existing_one() -> None:
     whole = node("encode-whole", *settings, recipe="text").inputs["checkpoint"]
     assert whole is not None
     assert whole.name == "adapted"
+
+
+def test_written_questions_are_for_the_trainings_alone() -> None:
+    off, dag = (names(nodes(resolve("tiny", settings))) for settings in ([], [WRITES]))
+    assert [name for name in dag if name not in off] == ["generate", "tokens-generate", "bm25-generate"]
+    assert dag.index("search-pretrained") + 1 == dag.index("generate")
+    # From scratch, the model of the pre-training searches worse than BM25.
+    assert inputs("generate", WRITES) == {"collection": "ingest", "bm25": "bm25", "checkpoint": None, "index": None}
+    assert node("generate", WRITES).config.round_trip == "bm25"
+    assert node("generate", WRITES).shared == {}
+    before = ("initial", "condenser", "cocondenser", "encode-pretrained", "index-pretrained", "search-pretrained")
+    for name in (*before, "encode-stage2", "index-stage2", "bm25", "evaluate", "report"):
+        assert not {"generate", "tokens-generate", "bm25-generate"} & {*inputs(name, WRITES).values()}, name
+    read = {"collection": "generate", "tokens": "tokens-generate", "bm25": "bm25-generate"}
+    for name in ("stage1", "stage2", "cross-encoder", "soft-labels"):
+        own = inputs(name, WRITES, "stage2.loss=soft_labels", POINTWISE)
+        assert read.items() <= own.items(), name
+    assert inputs("mine", WRITES)["collection"] == "generate"
+    assert inputs("search-stage1", WRITES)["collection"] == "generate"
+    other = "cross_encoder_initial.checkpoint=other"
+    assert inputs("tokens-cross-initial", WRITES, "stage2.loss=soft_labels", other)["collection"] == "generate"
+
+
+def test_the_fusion_may_label_instead_of_a_cross_encoder() -> None:
+    given = (WRITES, "stage2.loss=soft_labels", "fusion_labels={negatives_from: bm25, negative_depth: null}")
+    assert not {"cross-encoder", "soft-labels"} & {*names(nodes(resolve("tiny", given)))}
+    assert inputs("stage2", *given)["soft_labels"] == "fusion-labels"
+    read = {"collection": "generate", "bm25": "bm25-generate", "run": "search-teacher", "mined": "mine"}
+    assert inputs("fusion-labels", *given) == read
+    teacher = {"checkpoint": "cocondenser", "index": "index-pretrained", "collection": "generate"}
+    assert teacher.items() <= inputs("search-teacher", *given).items()
+    assert node("search-teacher", *given).config.splits == ["train"]
+    assert inputs("fusion-labels", *given[1:])["collection"] == "ingest"
+    both = {*names(nodes(resolve("tiny", [*given, "denoise.threshold=0.9", POINTWISE])))}
+    assert {"soft-labels", "fusion-labels"} <= both
+    assert inputs("fusion-labels-2", *given, "rounds.number=2")["mined"] == "mine-2"
+
+
+def test_the_fusion_checks_written_questions_if_training_starts_from_an_embedding_model() -> None:
+    written = node("generate", WRITES, recipe="adapt")
+    assert {name: n.name if n else None for name, n in written.inputs.items()} == {
+        "collection": "ingest",
+        "bm25": "bm25",
+        "checkpoint": "initial",
+        "index": "index-pretrained",
+    }
+    assert (written.config.round_trip, [*written.shared]) == ("fusion", ["encoder"])
+    unchecked = node("generate", WRITES, "generate.round_trip=null", recipe="adapt")
+    assert [n for n in unchecked.inputs.values() if n] == [unchecked.inputs["collection"]]
+
+
+def test_an_existing_model_that_is_not_trained_needs_no_written_questions() -> None:
+    assert "generate" not in names(nodes(resolve("text", [WRITES, "model=somewhere"])))
 
 
 def test_rounds_repeat_mining_and_stage_2() -> None:

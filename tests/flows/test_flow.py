@@ -343,6 +343,15 @@ def test_a_missing_source_of_negatives_is_one_line_with_the_users_setting(tmp_pa
     ]
 
 
+def test_trainings_are_checked_once_their_questions_are_written(tmp_path: Path) -> None:
+    """A collection without training questions is no fault if a language model writes them."""
+    dag = nodes(resolve("tiny", ["generate.checkpoint=a-language-model"]))
+    check_trainings(collection(passages=5, test_queries=3), dag)
+    with pytest.raises(InputError, match="stage1: the collection has no training questions"):
+        check_stages("generate", {"generate": collection(passages=5, train_relevant=0)}, dag, *TRAININGS)
+    check_stages("generate", {"generate": judged(tmp_path / "judged")}, dag, *TRAININGS)
+
+
 def test_settings_may_complete_a_recipe(call_cli, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: tiny\ningest: {reader: beir, document_key: '', metadata: []}")
     settings = ("--set", f"ingest.folder={tmp_path / 'gone'}")

@@ -89,9 +89,14 @@ FORMULAS = {
         "passages_PE.T * temperature",
         {"finetune"},
     ),
-    "fusion": ("evaluate/fusion.py", "off_R / spread_Q", "off_R * spread_Q", {"evaluate", "adapt"}),
+    "fusion": (
+        "evaluate/fusion.py",
+        "off_R / spread_Q",
+        "off_R * spread_Q",
+        {"evaluate", "adapt", "fusion_labels", "generate"},
+    ),
     "lists of an index": ("dense/index.py", "BLOCK = 16384", "BLOCK = 8192", {"index"}),
-    "exact search": ("dense/rescore.py", "np.float64", "np.float32", {"index", "search", "adapt"}),
+    "exact search": ("dense/rescore.py", "np.float64", "np.float32", {"index", "search", "adapt", "generate"}),
     "order of sums over ranks": (
         "runtime/ranks.py",
         "dist.all_reduce(x, async_op=True)",

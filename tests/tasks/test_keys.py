@@ -100,6 +100,11 @@ def test_each_key_holds_the_code_of_its_stage(stage: str, store: Store, tmp_path
     source = {
         "adopt": [f"rounds.miner={tmp_path}"],
         "negatives_file": [f"negatives_file={{file: {file}, number: null, seed: 0, page_questions: 0}}"],
+        "generate": [f"generate.checkpoint={tmp_path}"],
+        "fusion_labels": [
+            *("stage2.loss=soft_labels", "pseudo_labels=null"),
+            "fusion_labels={negatives_from: bm25, negative_depth: null}",
+        ],
     }
     dag = nodes(
         resolve(
@@ -124,7 +129,7 @@ def test_each_key_holds_the_code_of_its_stage(stage: str, store: Store, tmp_path
     module = STAGES[stage].function.__module__.replace(".", "/")
     assert any(file.removesuffix(".py").startswith(module) for file in key.code)
     assert not [file for file in key.code if not file.startswith("pipeline/")]
-    assert ("pyserini" in key.libraries) == (stage in ("bm25", "adapt"))
+    assert ("pyserini" in key.libraries) == (stage in ("bm25", "adapt", "generate"))
 
 
 @pytest.mark.parametrize(

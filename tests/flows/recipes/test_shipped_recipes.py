@@ -25,6 +25,7 @@ def test_the_recipes_of_the_papers_are_listed() -> None:
     others = {
         "adapt",
         "adapt-pydocs",
+        "generated",
         "ladder-pydocs",
         "ladder-squad",
         "pydocs",

@@ -82,6 +82,34 @@ def test_a_collection_without_training_questions_is_adapted_to(store: Store, tmp
     assert "adapted" in {node.name for node in nodes(recipe)}
 
 
+def test_questions_of_a_language_model_are_learned_by_soft_labels(store: Store, tmp_path: Path) -> None:
+    folder, writes = sentence(tmp_path / "m"), "generate.checkpoint=a-language-model"
+    for recipe in ("text", "adapt", "generated"):
+        trained = complete(store, recipe, folder, writes)
+        assert (trained.stage1.loss, trained.stage2.loss) == ("contrastive", "soft_labels")
+        names = {node.name for node in nodes(trained)}
+        assert {"generate", "search-teacher", "fusion-labels"} <= names
+        assert not {"cross-encoder", "soft-labels"} & names
+    for chosen in ("stage2.loss=contrastive", "fusion_labels=null"):
+        assert complete(store, "text", folder, writes, chosen).fusion_labels is None
+    assert complete(store, "text", folder).stage2.loss == "contrastive"
+
+
+def test_a_collection_needs_no_training_questions_if_a_language_model_writes_them(
+    store: Store, tmp_path: Path, collection: Path
+) -> None:
+    folder, own = sentence(tmp_path / "m"), tmp_path / "own"
+    shutil.copytree(collection, own)
+    for path in (own / "qrels").glob("train*"):
+        path.unlink()
+    with pytest.raises(InputError, match="training"):
+        complete(store, "adapt", folder, collection=own)
+    recipe = complete(store, "generated", folder, "generate.checkpoint=a-language-model", collection=own)
+    assert recipe.ingest.folder == own
+    with pytest.raises(InputError, match=r"corpus\.jsonl"):
+        complete(store, "generated", folder, "generate.checkpoint=a-language-model", collection=tmp_path)
+
+
 def test_vectors_of_any_length_are_trained_without_temperature(store: Store, tmp_path: Path) -> None:
     result = fine_tuning(store, "adapt", str(plain(tmp_path / "m")), None)
     recipe = resolve("adapt", result.settings)

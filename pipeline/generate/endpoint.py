@@ -1,0 +1,231 @@
+"""A client of an OpenAI-compatible server. What it answers is foreign: its length, time and form have limits.
+
+The key is in this object and in the header of a request, nowhere else: it follows no redirect, and it is removed from
+everything that the server sends back.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pipeline.errors import InputError, reason
+from pipeline.formatting import counted
+from pipeline.generate.answer_store import Answer
+from pipeline.generate.config import GenerateConfig
+from pipeline.generate.prompts import Message
+from pipeline.notices import one_line
+from pipeline.runtime.network import check_usable, is_loopback
+
+if TYPE_CHECKING:
+    import httpx
+
+MOST_BYTES = 1 << 20
+"""Of an answer's body."""
+LONGEST_WAIT = 300.0
+"""Seconds. A server that asks for a longer pause is not waited for."""
+FIRST_WAIT = 1.0
+"""Seconds before the second attempt; each further pause is twice as long, up to MOST_WAIT."""
+MOST_WAIT = 30.0
+SHOWN = 200
+"""Characters of a server's message."""
+BYTES_PER_TOKEN = 4.0
+"""Of UTF-8 text, where the server counts no tokens."""
+INSTEAD = "[key]"
+
+
+class Failed(Exception):
+    """One request got no answer; others may. The message is one line for the user."""
+
+
+class _Again(Exception):
+    """The request may succeed later. `seconds`: the pause that the server asks for."""
+
+    def __init__(self, why: str, seconds: float | None = None) -> None:
+        super().__init__(why)
+        self.seconds = seconds
+
+
+class Endpoint:
+    """Sends the requests of a stage; several threads may. A context, which closes its connections."""
+
+    def __init__(self, config: GenerateConfig, environment: Mapping[str, str] = os.environ) -> None:
+        import httpx
+
+        assert config.endpoint is not None
+        self._config = config
+        self._key = read_key(config, environment)
+        self._limit_field = "max_tokens"
+        self._stopped = threading.Event()
+        check_usable(f"generate.endpoint {config.endpoint}")
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        self._client = httpx.Client(
+            headers=headers,
+            timeout=httpx.Timeout(config.timeout_seconds),
+            follow_redirects=False,
+            trust_env=not is_loopback(config.endpoint),
+            limits=httpx.Limits(max_connections=config.concurrent),
+        )
+
+    def __enter__(self) -> "Endpoint":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._client.close()
+
+    def stop(self) -> None:
+        """Ends all pauses: a request that failed is sent no more. Those that are being answered go on."""
+        self._stopped.set()
+
+    def ask(self, messages: Sequence[Message]) -> Answer:
+        """Returns the answer. Raises Failed if there is none after all attempts, and InputError if no request can
+        succeed: a wrong address, key or model.
+        """
+        import httpx
+
+        attempts = self._config.attempts
+        for attempt in range(1, attempts + 1):
+            try:
+                return self._send(messages)
+            except _Again as error:
+                why, seconds = str(error), error.seconds
+            except httpx.TimeoutException:
+                why, seconds = f"no answer within {self._config.timeout_seconds:g} seconds", None
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                why, seconds = self._without_key(reason(error)), None
+            if seconds is not None and seconds > LONGEST_WAIT:
+                raise Failed(f"{why}; it asks to wait {seconds:.0f} seconds")
+            pause = min(MOST_WAIT, FIRST_WAIT * 2 ** (attempt - 1)) if seconds is None else seconds
+            if attempt == attempts or self._stopped.wait(pause):
+                raise Failed(f"{why} ({counted(attempt, 'attempts')})")
+        raise AssertionError
+
+    def _send(self, messages: Sequence[Message]) -> Answer:
+        config = self._config
+        body: dict[str, Any] = {"model": config.model, "messages": list(messages), "stream": False}
+        body[self._limit_field] = config.answer_tokens
+        if config.temperature is not None:
+            body["temperature"] = config.temperature
+        started = time.monotonic()
+        with self._client.stream("POST", f"{config.endpoint}/chat/completions", json=body) as response:
+            status = response.status_code
+            if 300 <= status < 400:
+                target = urlsplit(response.headers.get("location", "")).hostname or "another address"
+                raise InputError(
+                    self._line(f"answers with a redirect to {target}, which is not followed: set its address")
+                )
+            if status in (401, 403):
+                raise InputError(self._line(f"refuses the key ({status}): {self._about_key()}"))
+            text = self._read(response, started)
+        if status in (408, 429) or status >= 500:
+            raise _Again(f"status {status}{_message(text)}", wait_of(response.headers.get("retry-after", "")))
+        if status == 404:
+            raise InputError(
+                self._line(f"status 404{_message(text)}; is the address right, up to /v1, and the model's name?")
+            )
+        if status == 400 and "max_completion_tokens" in text and self._limit_field == "max_tokens":
+            self._limit_field = "max_completion_tokens"  # newer models of OpenAI
+            return self._send(messages)
+        if status != 200:
+            raise Failed(f"status {status}{_message(text)}")
+        return parse(text, messages)
+
+    def _read(self, response: "httpx.Response", started: float) -> str:
+        """Returns the body, without the key."""
+        content = bytearray()
+        for part in response.iter_bytes():
+            content += part
+            if len(content) > MOST_BYTES:
+                raise _Again(f"an answer of more than {MOST_BYTES >> 20} MB")
+            if time.monotonic() - started > self._config.timeout_seconds:
+                raise _Again(f"no complete answer within {self._config.timeout_seconds:g} seconds")
+        return self._without_key(content.decode(errors="replace"))
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._key, INSTEAD) if self._key else text
+
+    def _about_key(self) -> str:
+        name = self._config.key_variable
+        if self._key:
+            return f"set the environment variable {name} to a valid one"
+        if not os.environ.get(name):
+            return f"set the environment variable {name}, or generate.key_variable to the name of another"
+        return "no key is sent over http to another machine; use https"
+
+    def _line(self, text: str) -> str:
+        return f"generate.endpoint {self._config.endpoint}: {text}"
+
+
+def read_key(config: GenerateConfig, environment: Mapping[str, str]) -> str:
+    """Returns the key for the server; empty if none is set, or if it would be sent unencrypted to another machine."""
+    assert config.endpoint is not None
+    if config.endpoint.startswith("http:") and not is_loopback(config.endpoint):
+        return ""
+    key = environment.get(config.key_variable, "").strip()
+    if key and not (key.isascii() and key.isprintable() and " " not in key):
+        raise InputError(
+            f"{config.key_variable}: the key in this environment variable has spaces or unusual characters"
+        )
+    return key
+
+
+def parse(text: str, messages: Sequence[Message]) -> Answer:
+    """Returns the answer in a body of OpenAI's format. Raises _Again for another body."""
+    try:
+        value = json.loads(text)
+        content = value["choices"][0]["message"]["content"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        raise _Again(f"no chat completion: '{one_line(text, SHOWN)}'") from None
+    if content is None:  # a refusal
+        content = ""
+    if not isinstance(content, str):
+        raise _Again(f"no chat completion with text: '{one_line(text, SHOWN)}'")
+    content = content.encode(errors="replace").decode()  # halves of surrogate pairs
+    asked = sum(tokens_of(message["content"]) for message in messages)
+    usage = value.get("usage")
+    counts = usage if isinstance(usage, dict) else {}
+    return Answer(
+        content,
+        _count(counts.get("prompt_tokens"), asked),
+        _count(counts.get("completion_tokens"), tokens_of(content)),
+    )
+
+
+def tokens_of(text: str) -> int:
+    """Returns about how many tokens a text has."""
+    return round(len(text.encode(errors="replace")) / BYTES_PER_TOKEN)
+
+
+def _count(value: Any, estimate: int) -> int:
+    return value if type(value) is int and 0 <= value < 1 << 31 else estimate
+
+
+def _message(text: str) -> str:
+    """Returns `: MESSAGE` of an error's body; empty without text."""
+    try:
+        error = json.loads(text)["error"]
+        text = error["message"] if isinstance(error, dict) else error
+    except (ValueError, RecursionError, LookupError, TypeError):
+        pass
+    shown = one_line(" ".join(str(text).split()), SHOWN)
+    return f": {shown}" if shown else ""
+
+
+def wait_of(header: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> float | None:
+    """Returns the seconds of a header Retry-After: a number, or a date. None without one that can be read."""
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            until = parsedate_to_datetime(header)
+        except (ValueError, TypeError):
+            return None
+        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - now()).total_seconds()
+    return max(0.0, seconds) if seconds == seconds else None

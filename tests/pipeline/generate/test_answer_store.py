@@ -1,0 +1,38 @@
+"""The stored answers."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import InputError
+from pipeline.generate.answer_store import FILE, Answer, AnswerStore, Means, request_key
+
+
+def test_answers_stay_and_the_first_one_counts(tmp_path: Path) -> None:
+    with AnswerStore(tmp_path / "new" / "folder") as store:
+        store.add([("a", Answer("one\n\x00two", 1, 2)), ("b", Answer("", 3, 4))])
+        store.add([("a", Answer("other", 9, 9))])
+    with AnswerStore(tmp_path / "new" / "folder", writes=False) as store:
+        assert store.get("a") == Answer("one\n\x00two", 1, 2)
+        assert "b" in store
+        assert store.get("c") is None
+        assert store.means(["a", "b", "c"]) == Means(2.0, 3.0)
+        assert store.means(["c"]) is None
+
+
+def test_reading_creates_nothing(tmp_path: Path) -> None:
+    with AnswerStore(tmp_path / "absent", writes=False) as store:
+        assert "a" not in store
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"no database" * 1000)
+    for writes in (True, False):
+        with pytest.raises(InputError, match=FILE) as raised, AnswerStore(tmp_path, writes=writes) as store:
+            store.get("a")
+        assert "\n" not in str(raised.value)
+
+
+def test_a_key_depends_on_all_parts() -> None:
+    assert len({request_key(*parts) for parts in (("a", 1), ("a", "1"), ("a1",), ("a", 1, None), ("a", [1]))}) == 5
