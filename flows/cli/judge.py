@@ -19,6 +19,7 @@ from flows.cli.options import (
     print_json,
     print_table,
     terminal,
+    warn,
 )
 from flows.cli.serve import ADDRESS, listening_socket
 from pipeline.errors import InputError
@@ -71,6 +72,17 @@ def judge(
     measure: Annotated[str, typer.Option(help="Measure to compare.")] = "nDCG@10",
     relevance: Relevance = 1,
     seed: SampleSeed = 42,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="OpenAI-compatible server, up to /v1, whose language model judges instead of a person.",
+        ),
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="The server's model.")] = None,
+    key_variable: Annotated[
+        str, typer.Option(metavar="NAME", help="Environment variable with the server's key.")
+    ] = "OPENAI_API_KEY",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the page.")] = 8081,
     store: StoreFolder = None,
     as_json: Json = False,
@@ -79,7 +91,7 @@ def judge(
 
     The page shows the passages of all systems together, shuffled and unnamed.
 
-    Ctrl-C ends it and shows the comparison. The same command continues.
+    Ctrl-C ends it and shows the comparison. The same command continues. With --endpoint a language model judges.
 
     The judgements are a collection in BEIR's layout.
     """
@@ -87,9 +99,15 @@ def judge(
     from flows.graph.selection import store_folder
     from flows.judging.comparison import Rules, check_measure
     from flows.judging.folder import JudgingFolder, Settings
+    from flows.judging.language_model import judge_by_model, server_config
     from flows.judging.questions import distinct, read_questions, sample_questions
     from flows.judging.systems import choose_systems
 
+    server = None
+    if endpoint is not None or model is not None:
+        if endpoint is None or model is None:
+            raise InputError("--endpoint and --model belong together: a server's address, and the name of its model")
+        server = server_config(endpoint, model, key_variable)
     rules = Rules(check_measure(measure, depth), relevance, planned, seed)
     wanted = [] if questions is None else read_questions(questions)
     if log is not None:
@@ -98,13 +116,14 @@ def judge(
     chosen = choose_systems(Store(store_folder(store)), runs or [], ways)
     engine = chosen[0].engine
     identities = {one.name: f"{one.engine.run.nodes['evaluate'].digest} {one.by}" for one in chosen}
-    settings = Settings(engine.run.nodes[engine.part("ingest")].digest, identities, depth, rules)
+    collection = engine.run.nodes[engine.part("ingest")].digest
+    settings = Settings(collection, identities, depth, rules, "" if server is None else str(server.model))
     place = JudgingFolder(folder)
     place.check(settings)
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell that starts the command with & ignores SIGINT
         signal.signal(number, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), ExitStack() as running:
-        listener = running.enter_context(listening_socket(port))
+        listener = running.enter_context(listening_socket(port)) if server is None else None
         with terminal.status("Loading ..."):
             from flows.judging.judging import Judging
             from flows.judging.server import serve
@@ -129,7 +148,15 @@ def judge(
             terminal.print(f"\nPage:   http://{ADDRESS}:{port}\nStop:   Ctrl-C\n", highlight=False)
 
         labels = {one.name: one.label for one in chosen}
-        serve(judging, labels, listener, print_address)
+        if listener is not None:
+            serve(judging, labels, listener, print_address)
+        elif server is not None:
+            with terminal.status("Judging ...") as status:
+                skipped = judge_by_model(
+                    judging, server, lambda n, of: status.update(f"Judging: question {n + 1} of {of}")
+                )
+            for line in skipped:
+                warn(line)
         comparison = judging.comparison()
         if as_json:
             print_json({"out": str(folder), **comparison.as_json(), "labels": labels})

@@ -39,12 +39,15 @@ class Settings:
     depth: int
     """Number of first passages of each system that are judged."""
     rules: Rules
+    judge: str = ""
+    """Name of the language model that judges; empty: a person."""
 
     def as_json(self) -> dict[str, Any]:
-        return {"collection": self.collection, "systems": {**self.systems}, "depth": self.depth, **asdict(self.rules)}
+        named = {"collection": self.collection, "systems": {**self.systems}, "judge": self.judge}
+        return {**named, "depth": self.depth, **asdict(self.rules)}
 
 
-OPTIONS = {"systems": "RUN or --systems", "planned": "--questions-planned"}
+OPTIONS = {"systems": "RUN or --systems", "planned": "--questions-planned", "judge": "--model"}
 """{field of the settings: the option that sets it} where the names differ."""
 
 
@@ -73,7 +76,11 @@ class JudgingFolder:
         for name, value in settings.as_json().items():
             before = known.get(name) if isinstance(known, dict) else None
             if before != value:
-                what = {"collection": "another collection", "systems": "other systems"}.get(name, f"{name} {before}")
+                what = {
+                    "collection": "another collection",
+                    "systems": "other systems",
+                    "judge": f"the judgements of {before or 'a person'}",
+                }.get(name, f"{name} {before}")
                 advice = f"repeat {OPTIONS.get(name, f'--{name}')}, or choose another folder"
                 raise InputError(f"--out {self.root}: was started with {what}; {advice}")
 

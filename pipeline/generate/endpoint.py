@@ -52,17 +52,23 @@ class _Again(Exception):
 
 
 class Endpoint:
-    """Sends the requests of a stage; several threads may. A context, which closes its connections."""
+    """Sends requests; several threads may. A context, which closes its connections.
 
-    def __init__(self, config: GenerateConfig, environment: Mapping[str, str] = os.environ) -> None:
+    `prefix`: of the names of the settings in messages, such as `--` of options.
+    """
+
+    def __init__(
+        self, config: GenerateConfig, environment: Mapping[str, str] = os.environ, prefix: str = "generate."
+    ) -> None:
         import httpx
 
         assert config.endpoint is not None
         self._config = config
+        self._prefix = prefix
         self._key = read_key(config, environment)
         self._limit_field = "max_tokens"
         self._stopped = threading.Event()
-        check_usable(f"generate.endpoint {config.endpoint}")
+        check_usable(f"{prefix}endpoint {config.endpoint}")
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -156,11 +162,14 @@ class Endpoint:
         if self._key:
             return f"set the environment variable {name} to a valid one"
         if not os.environ.get(name):
-            return f"set the environment variable {name}, or generate.key_variable to the name of another"
+            return f"set the environment variable {name}, or {self._setting('key_variable')} to the name of another"
         return "no key is sent over http to another machine; use https"
 
+    def _setting(self, field: str) -> str:
+        return f"--{field.replace('_', '-')}" if self._prefix == "--" else f"{self._prefix}{field}"
+
     def _line(self, text: str) -> str:
-        return f"generate.endpoint {self._config.endpoint}: {text}"
+        return f"{self._prefix}endpoint {self._config.endpoint}: {text}"
 
 
 def read_key(config: GenerateConfig, environment: Mapping[str, str]) -> str:

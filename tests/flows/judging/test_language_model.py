@@ -1,0 +1,98 @@
+"""A language model as judge: recorded answers, malformed ones, and failures."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from judged import settings, start
+from language_models import Reply, chat, config, server
+
+from flows.judging.folder import JudgingFolder
+from flows.judging.language_model import grade, grade_of, judge_by_model, prompt, server_config
+from pipeline.data.qrels import read_qrels
+from pipeline.errors import InputError
+from pipeline.generate import endpoint
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.01)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ("It answers.\ngrade: 3", 3),
+        ("grade: 3 would be too high.\n**Grade:** 2", 2),
+        ("1", 1),
+        ("<think>grade: 3</think>grade: 0", 0),
+        ("##final grade## [2]", 2),
+        ("grade: 5", None),
+        ("grade: 2.5", None),
+        ("grade: 25", None),
+        ("It is very relevant.", None),
+        ("", None),
+    ],
+)
+def test_the_last_grade_of_an_answer_counts(answer: str, found: int | None) -> None:
+    assert grade_of(answer) == found
+
+
+def test_an_answer_without_grade_is_asked_for_once_more() -> None:
+    answers = iter(["Well.", "grade: 1", "Well.", "Hm.", "grade: 3"])
+    assert [grade(lambda messages: next(answers), "q", "t", "x") for _ in range(2)] == [1, None]
+
+
+def test_a_long_passage_is_cut_and_titles_are_read() -> None:
+    _, user = prompt("who?", "Title", "x" * 100_000)
+    assert user["content"].startswith("Question: who?\n\nPassage:\nTitle\nxxx")
+    assert len(user["content"]) < 9_000
+
+
+def answering(body: dict) -> Reply:
+    """Grades p0 and p1, and no passage of the question `odd`."""
+    text = body["messages"][-1]["content"]
+    if "Question: odd" in text:
+        return chat("I cannot say.")
+    return chat(f"Because.\ngrade: {3 if 'p0' in text else 1 if 'p1' in text else 0}")
+
+
+def test_a_model_judges_all_questions_and_skips_what_it_cannot_grade(tmp_path: Path) -> None:
+    shown: list[tuple[int, int]] = []
+    with ExitStack() as running, server(answering) as model:
+        judging = start(running, tmp_path / "judged", ["one", "odd", "two"])
+        used = config(endpoint=model.address, model="tiny")
+        lines = judge_by_model(judging, used, lambda done, total: shown.append((done, total)))
+    assert read_qrels(tmp_path / "judged/qrels/test.tsv") == {
+        query_id: {"p0": 3, "p1": 1, "p2": 0, "p3": 0} for query_id in ("q1", "q3")
+    }
+    assert lines == ["question 'odd' is skipped: no grade for p0"]
+    assert shown[0] == (0, 3)
+
+
+def test_a_failing_server_ends_in_one_line_and_the_same_command_resumes(tmp_path: Path) -> None:
+    with ExitStack() as running, server([chat("grade: 2"), chat("grade: 1"), Reply(500, b"oops")]) as model:
+        judging = start(running, tmp_path / "judged", ["one", "two"])
+        used = config(endpoint=model.address, model="tiny", concurrent=1)
+        with pytest.raises(InputError, match=r"^--endpoint http.*status 500: oops.*; the same command continues$"):
+            judge_by_model(judging, used, lambda done, total: None)
+    with ExitStack() as running, server([chat("grade: 0")]) as model:
+        judging = start(running, tmp_path / "judged", ["one", "two"])
+        judge_by_model(judging, config(endpoint=model.address, model="tiny"), lambda done, total: None)
+        assert len(model.requests) == 2 + 4
+    assert read_qrels(tmp_path / "judged/qrels/test.tsv")["q1"] == {"p0": 2, "p1": 1, "p2": 0, "p3": 0}
+
+
+def test_a_person_and_a_model_do_not_share_a_folder(tmp_path: Path) -> None:
+    with ExitStack() as running:
+        start(running, tmp_path / "judged", ["one"])
+    other = settings().__class__(**{**vars(settings()), "judge": "tiny"})
+    with pytest.raises(InputError, match="was started with the judgements of a person; repeat --model, or choose"):
+        JudgingFolder(tmp_path / "judged").check(other)
+
+
+def test_a_wrong_address_is_an_error_of_the_option() -> None:
+    with pytest.raises(InputError, match=r"^--endpoint: an address such as"):
+        server_config("nonsense", "tiny", "OPENAI_API_KEY")
+    with pytest.raises(InputError, match=r"^--key-variable: the name of an environment variable"):
+        server_config("http://127.0.0.1:9/v1", "tiny", "sk-secret")
