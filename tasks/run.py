@@ -21,6 +21,7 @@ from artifacts.keys import Key, code_hash
 from artifacts.locks import Holder
 from artifacts.records import Ref
 from artifacts.store import Built, Hooks, Request, Store
+from pipeline.formatting import counted
 from pipeline.notices import read_notices
 from pipeline.runtime import bfloat16
 from pipeline.runtime.checkpoints import saved_state
@@ -149,7 +150,13 @@ def report_artifact(node: Node, built: Built, started_at: float, width: int) -> 
     took = duration(time.monotonic() - started_at)
     get_run_logger().info("%s %s in %s: %s", node.name, how, took, built.ref.digest)
     colour = "cyan" if built.hit else "green"
-    print_line(f"  {node.name:<{width}} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
+    sizes = [
+        counted(int(built.ref.metrics[name] or 0), what)
+        for name, what in STAGES[node.stage].sizes.items()
+        if name in built.ref.metrics
+    ]
+    what = f"  {', '.join(sizes)}" if sizes else ""
+    print_line(f"  {node.name:<{width}} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}{what}[/]")
     for line in read_notices(built.ref.metrics):
         report_line(f"{node.name}: {line}")
     page.best_effort(page.show_metrics, node.name, built.ref, how, started_at)

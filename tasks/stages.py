@@ -62,6 +62,8 @@ class Stage:
     lineage: bool = False
     """Receives `lineage`: what its inputs were built from, and the cost. Then its bytes are not its identity."""
 
+    sizes: Mapping[str, str] = field(default_factory=dict)
+    """{count among the metrics: what it counts} that the user sees beside the artifact."""
     notices: NoticeTexts = field(default_factory=dict)
     """Counts among the metrics that the user sees as notices."""
     pretrains: bool = False
@@ -106,6 +108,7 @@ STAGES: dict[str, Stage] = {
         places={"ingest-pretraining": "pretraining"},
         sources=at("pipeline.data.ingest:sources"),
         missing=at("pipeline.data.ingest:missing"),
+        sizes={"documents": "documents", "passages": "passages", "queries": "questions"},
     ),
     "tokenizer": Stage(
         "pipeline.tokenization.tokenizer:tokenizer",
