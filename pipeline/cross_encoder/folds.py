@@ -78,9 +78,12 @@ def without_fold(pools: "Pools", collection: Path, fold: Fold) -> "Pools":
     if not kept_n.any():
         raise InputError(f"cross_encoder.folds: all training questions are in fold {fold.number} of {fold.folds}")
     left = np.flatnonzero(kept_n)
-    negatives = tuple(_take(lists, left) for lists in pools.negatives)
-    return Pools(
-        pools.queries[left], _take(pools.judged, left), _barred(pools.barred, kept_n), negatives, pools.passages
+    return replace(
+        pools,
+        queries=pools.queries[left],
+        judged=_take(pools.judged, left),
+        barred=_barred(pools.barred, kept_n),
+        negatives=tuple(_take(lists, left) for lists in pools.negatives),
     )
 
 
