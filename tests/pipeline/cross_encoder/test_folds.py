@@ -113,9 +113,10 @@ def test_cross_encoders_that_are_not_the_folds_of_one_division_are_refused(world
     one, two, three = members.values()
     other = shutil.copytree(three, tmp_path / "other")
     write_fold(divide(3, CONFIG.seed + 1)[2], other)
-    for wrong in ([one, two], [one, two, other], [two, one, three], [one, two, teacher], [teacher, one, two]):
-        with pytest.raises(InputError, match="not the folds 1, 2, ... of one division") as error:
-            label(world, work(), **{f"cross_encoder_{n}": folder for n, folder in enumerate(wrong)})
+    lists = [one, two], [one, two, other], [two, one, three], [one, two, teacher], [teacher, one, two]
+    for i, wrong in enumerate(lists):
+        with pytest.raises(InputError, match=r"not the folds 1, 2, \.\.\. of one division") as error:
+            label(world, work(str(i)), **{f"cross_encoder_{n}": folder for n, folder in enumerate(wrong)})
         assert "\n" not in str(error.value)
     (other / "fold.json").write_text(json.dumps({"number": 0}))
     with pytest.raises(InputError, match=r"fold\.json: cannot be read"):

@@ -202,7 +202,7 @@ def test_pseudo_labels_of_folds_are_those_of_the_mean_logits(
     members = {"cross_encoder_1": teacher, "cross_encoder_2": other}
     metrics = pseudo_labels(config, unjudged, world.tokens, first_run, work(), **members)
     assert metrics["positives"] == metrics["questions"] * config.depth
-    with pytest.raises(InputError, match="no passage scores above 0.85"):
+    with pytest.raises(InputError, match=r"no passage scores above 0\.85"):
         pseudo_labels(config, unjudged, world.tokens, first_run, work("one"), cross_encoder=other)
 
 
