@@ -1,4 +1,4 @@
-"""A teacher beside its student on dev questions: a cross-encoder that ranks worse teaches its mistakes.
+"""A teacher compared with its student on dev questions: a cross-encoder that ranks worse teaches its mistakes.
 
 Shapes: N pairs of a question (row of queries.parquet) and a passage (row of passages.parquet).
 """

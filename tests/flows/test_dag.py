@@ -249,7 +249,7 @@ def test_without_folds_nothing_changes() -> None:
     assert inputs("soft-labels", SOFT)["cross_encoder"] == "cross-encoder"
 
 
-def test_a_teacher_is_measured_beside_the_newest_fine_tuned_model() -> None:
+def test_a_teacher_is_compared_with_the_newest_fine_tuned_model() -> None:
     assert inputs("soft-labels", SOFT)["run"] == "search-stage1"
     assert inputs("soft-labels", SOFT, FROM_FILE)["run"] == "search-stage1"
     assert inputs("soft-labels", SOFT, "adapt.queries=9", "rounds.miner=given")["run"] == "search-stage1"

@@ -1,4 +1,4 @@
-"""A teacher beside its student on dev questions, and the warning if it is below."""
+"""A teacher compared with its student on dev questions, and the warning if it is below."""
 
 import shutil
 
