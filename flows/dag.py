@@ -1,7 +1,7 @@
 """The nodes of a recipe's flow, and what each of them reads. Start here."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ from flows.recipes.command_line import command
 from flows.recipes.recipe import Recipe, configuration
 from pipeline.adapt.map_vectors import MapVectorsConfig
 from pipeline.config import Config
+from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig
+from pipeline.cross_encoder.folds import Fold, divide
 from pipeline.data.readers.text_config import TextConfig
 from pipeline.evaluate.rows import fusion_rows
 from pipeline.modeling.adopt import AdoptConfig
@@ -274,16 +276,17 @@ def add_negatives(graph: Graph, pretrained: Node, run: Node | None, number: int,
     mined = graph.get("negatives-file") if number == 1 else None
     if mined is None:
         mined = graph.add(f"mine{suffix}", "mine", recipe.mine, collection=graph.collection, run=run)
-    teacher = add_cross_encoder(graph, pretrained, 1) if recipe.teaches else None
+    teachers = add_teachers(graph, pretrained) if recipe.teaches else {}
     soft_labels = pseudo_labels = None
     by_fusion = recipe.stage2.loss == "soft_labels" and recipe.fusion_labels is not None
-    if (recipe.stage2.loss == "soft_labels" and not by_fusion) or recipe.denoise is not None:
-        inputs = {**graph.pair_texts, "cross_encoder": teacher, "bm25": graph.bm25, "mined": mined}
+    if recipe.labels_training_questions:
+        student = next((graph.runs[name] for name in reversed(graph.runs) if name.startswith("stage")), None)
+        inputs = {**graph.pair_texts, **teachers, "bm25": graph.bm25, "mined": mined, "run": student}
         soft_labels = graph.add(f"soft-labels{suffix}", "soft_labels", recipe.soft_labels, **inputs)
     if recipe.denoise is not None:
         mined = graph.add(f"denoise{suffix}", "denoise", recipe.denoise, mined=mined, soft_labels=soft_labels)
     if recipe.pseudo_labels is not None:
-        inputs = {**graph.pair_texts, "run": run, "cross_encoder": teacher}
+        inputs = {**graph.pair_texts, "run": run, **teachers}
         pseudo_labels = graph.add(f"pseudo-labels{suffix}", "pseudo_labels", recipe.pseudo_labels, **inputs)
     if by_fusion:
         soft_labels = add_fusion_labels(graph, pretrained, mined, suffix)
@@ -312,17 +315,42 @@ def add_finetuning(graph: Graph, name: str, config: Config, start: Node, **negat
     return model
 
 
-def add_cross_encoder(graph: Graph, pretrained: Node, number: int) -> Node:
-    """The cross-encoder `number` (from 1) of the ensemble, which is added once. They differ in their seeds."""
-    name = "cross-encoder" + (f"-{number}" if number > 1 else "")
+def add_teachers(graph: Graph, pretrained: Node) -> dict[str, Node]:
+    """The cross-encoder that labels, or one for each fold, by parameter."""
+    section = graph.recipe.cross_encoder
+    if section.folds is None:
+        return {"cross_encoder": add_cross_encoder(graph, pretrained, "cross-encoder", section)}
+    return {
+        f"cross_encoder_{fold.number}": add_cross_encoder(
+            graph, pretrained, f"cross-encoder-fold-{fold.number}", section, fold
+        )
+        for fold in divide(section.folds, section.seed)
+    }
+
+
+def add_ensemble(graph: Graph, pretrained: Node) -> dict[str, Node]:
+    """The cross-encoders that rerank, by parameter: those of the folds, or an ensemble that differs in its seeds."""
+    section, numbers = graph.recipe.cross_encoder, range(1, graph.recipe.ensemble + 1)
+    if section.folds is not None:
+        return add_teachers(graph, pretrained)  # none was trained on the questions that are reranked
+    configs = {n: section.model_copy(update={"seed": section.seed + n - 1}) for n in numbers}
+    names = {n: "cross-encoder" + (f"-{n}" if n > 1 else "") for n in numbers}
+    return {f"cross_encoder_{n}": add_cross_encoder(graph, pretrained, names[n], configs[n]) for n in numbers}
+
+
+def add_cross_encoder(
+    graph: Graph, pretrained: Node, name: str, config: CrossEncoderConfig, fold: Fold | None = None
+) -> Node:
+    """The cross-encoder `name`, which is added once. `fold`: the part of the questions that it is trained without."""
     if name not in graph.nodes:
-        section = graph.recipe.cross_encoder
-        config = section.model_copy(update={"seed": section.seed + number - 1})
         # Of a finished one only the tokenizer is read besides its checkpoint.
         start = graph.get("tokenizer-cross-encoder") or graph.get("cross-initial") or pretrained
         inputs = {**graph.pair_texts, "start": start, "bm25": graph.bm25}
         mined = graph.get("negatives-file") or graph.get("mine")  # those of the first round
-        graph.trained[name] = graph.add(name, "cross_encoder", config, "train_subset", **inputs, mined=mined)
+        node = graph.add(name, "cross_encoder", config, "train_subset", **inputs, mined=mined)
+        if fold is not None:
+            node = replace(node, shared={**node.shared, "fold": fold})
+        graph.nodes[name] = graph.trained[name] = node
     return graph[name]
 
 
@@ -331,8 +359,7 @@ def add_rerank(graph: Graph) -> None:
     recipe = graph.recipe
     if recipe.rerank is None or ("stage1" not in graph.runs and not recipe.rounds.number):
         return
-    numbers = range(1, recipe.ensemble + 1)
-    members = {f"cross_encoder_{n}": add_cross_encoder(graph, graph.encoders["pretrained"], n) for n in numbers}
+    members = add_ensemble(graph, graph.encoders["pretrained"])
     inputs = {**graph.pair_texts, "run": list(graph.runs.values())[-1]}
     graph.runs["rerank"] = graph.add("rerank", "rerank", recipe.rerank, **inputs, **members)
 

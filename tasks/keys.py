@@ -16,6 +16,7 @@ from tasks.stages import STAGES
 
 UNCOUNTED = (
     "pipeline.advice",
+    "pipeline.cross_encoder.teacher_quality",
     "pipeline.errors",
     "pipeline.modeling.weight_shapes",
     "pipeline.notices",

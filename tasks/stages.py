@@ -265,6 +265,7 @@ STAGES: dict[str, Stage] = {
     "soft_labels": Stage(
         "pipeline.cross_encoder.soft_labels:soft_labels",
         section="soft_labels",
+        unkeyed=("run",),
         checks={"ingest": at("pipeline.cross_encoder.soft_labels:check_collection")},
         notices=CUT,
         gpu=True,

@@ -99,7 +99,8 @@ def _cross_encoder(node: Node, shape: Shape, texts: TextSize) -> Workload | None
     examples = _examples(node, texts)
     if examples is None:
         return None
-    pairs = examples * (1 + config.negatives_per_query)
+    kept = 1 - 1 / config.folds if config.folds else 1.0
+    pairs = kept * examples * (1 + config.negatives_per_query)
     return Workload(pairs * _pair(config, texts) * shape.read(0.0), trains=True)
 
 
@@ -112,7 +113,8 @@ def _soft_labels(node: Node, shape: Shape, texts: TextSize) -> Workload | None:
     config: Any = node.config
     if texts.train_questions is None:
         return None
-    return _scoring(node, shape, texts, texts.train_questions * ((config.negative_depth or DEPTH) + MINED))
+    pairs = texts.train_questions * ((config.negative_depth or DEPTH) + MINED)
+    return _scoring(node, shape, texts, pairs / len(_scorers(node)))  # each pair is of one fold
 
 
 def _pseudo_labels(node: Node, shape: Shape, texts: TextSize) -> Workload | None:
@@ -134,9 +136,12 @@ def _rerank(node: Node, shape: Shape, texts: TextSize) -> Workload | None:
 
 def _scoring(node: Node, shape: Shape, texts: TextSize, pairs: float) -> Workload:
     """The scores of so many pairs by each cross-encoder of the node; they have one shape and read the same tokens."""
-    scorers = [one for name, one in node.inputs.items() if name.startswith("cross_encoder") and one is not None]
-    tokens = sum(pairs * _pair(scorer.config, texts) for scorer in scorers)
+    tokens = sum(pairs * _pair(scorer.config, texts) for scorer in _scorers(node))
     return Workload(tokens * shape.read(0.0), trains=False)
+
+
+def _scorers(node: Node) -> list[Node]:
+    return [one for name, one in node.inputs.items() if name.startswith("cross_encoder") and one is not None]
 
 
 def _condenser(node: Node, shape: Shape, texts: TextSize) -> Workload | None:

@@ -217,6 +217,7 @@ def check_cross_encoder(recipe: Sections) -> None:
         raise ValueError("rounds.number: soft labels, denoise and pseudo_labels are for stage 2, which 0 leaves out")
     if recipe.pseudo_labels is not None and not recipe.search.unjudged_train_questions:
         raise ValueError("pseudo_labels needs search.unjudged_train_questions: true")
+    check_folds(recipe)
     if recipe.ensemble > 1 and recipe.cross_encoder.checkpoint is not None:
         raise ValueError("ensemble: one cross_encoder.checkpoint is one model: set ensemble to 1")
     if recipe.cross_encoder.checkpoint is not None and not recipe.cross_encoder_initial.is_own:
@@ -224,3 +225,16 @@ def check_cross_encoder(recipe: Sections) -> None:
     thresholds = recipe.denoise is not None or recipe.pseudo_labels is not None
     if thresholds and recipe.cross_encoder.checkpoint is None and recipe.cross_encoder.loss != "pointwise":
         raise ValueError("cross_encoder.loss: denoise and pseudo_labels need thresholds, and so `pointwise`")
+
+
+def check_folds(recipe: Sections) -> None:
+    """Folds need a training, and a stage that scores training questions."""
+    folds = recipe.cross_encoder.folds
+    if folds is None:
+        return
+    if recipe.cross_encoder.checkpoint is not None:
+        raise ValueError("cross_encoder.folds: cross_encoder.checkpoint is not trained here: set folds to null")
+    if not recipe.labels_training_questions:
+        raise ValueError("cross_encoder.folds: neither soft labels nor denoise read a cross-encoder: set folds to null")
+    if recipe.ensemble > 1:
+        raise ValueError(f"ensemble: the {folds} cross-encoders of cross_encoder.folds rerank: set ensemble to 1")

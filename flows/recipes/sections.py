@@ -123,7 +123,8 @@ class Sections(Config):
     cross_encoder_initial: CrossEncoderInitial
     """What cross-encoders start from: the recipe's own pre-trained model, or another model with its own tokenizer."""
     ensemble: int = Field(ge=1, le=9)
-    """How many cross-encoders, trained with different seeds, rerank together."""
+    """How many cross-encoders, trained with different seeds, rerank together. 1 with `cross_encoder.folds`: those of
+    the folds rerank together."""
     soft_labels: SoftLabelsConfig
     """The cross-encoder's scores, for stage 2 and for denoising."""
     fusion_labels: FusionLabelsConfig | None
@@ -181,10 +182,14 @@ class Sections(Config):
         return existing and not any(self.has_stage(name) for name in ("ict", "condenser", "cocondenser"))
 
     @property
+    def labels_training_questions(self) -> bool:
+        """Whether a cross-encoder scores the questions that it may be trained on."""
+        return (self.stage2.loss == "soft_labels" and self.fusion_labels is None) or self.denoise is not None
+
+    @property
     def teaches(self) -> bool:
         """Whether stage 2 needs a cross-encoder."""
-        labels = self.stage2.loss == "soft_labels" and self.fusion_labels is None
-        return labels or self.denoise is not None or self.pseudo_labels is not None
+        return self.labels_training_questions or self.pseudo_labels is not None
 
     @property
     def scores_pairs(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from pipeline.advice import Changes
 from pipeline.cross_encoder.lengths import Lengths, check_lengths, count_cut, pair_special_tokens
 from pipeline.errors import InputError
 from pipeline.finetune import training_pools
@@ -23,6 +24,8 @@ from pipeline.runtime.work import Metrics, Work
 from pipeline.tokenization.tokenizer import has_tokenizer
 
 if TYPE_CHECKING:
+    from pipeline.cross_encoder.folds import Fold
+    from pipeline.data.judged import Judged
     from pipeline.finetune.pools import Pools
     from pipeline.tokenization.token_files import Tokens
 
@@ -44,6 +47,9 @@ class CrossEncoderConfig(ExamplesConfig):
     passage_tokens: int = Field(ge=3, le=LONGEST)
     """Tokens of title and text together, with the two special tokens around a passage in fine-tuning; longer ones are
     truncated. A pair has one special token fewer (BERT), or as many (RoBERTa)."""
+    folds: int | None = Field(default=None, ge=2, le=5)
+    """Parts of the training questions: so many cross-encoders are trained, each without one part, and score that part
+    for soft labels and denoising. null: one that scores the questions it was trained on."""
 
 
 def lengths(config: CrossEncoderConfig) -> Lengths:
@@ -87,12 +93,30 @@ def check_collection(node: Planned) -> Iterator[InputError]:
     """Questions and passages enough; an early check."""
     yield from training_pools.check_questions(node)
     if node.config.checkpoint is None:
-        known, subset = training_pools.judged_questions(node.input("collection"), "train"), node.shared["train_subset"]
+        collection, subset = node.input("collection"), node.shared["train_subset"]
+        known = training_pools.judged_questions(collection, "train")
         yield from training_pools.check_room(
             node,
-            lambda c: training_pools.check_training_pools(c, subset, known),
-            lambda: [training_pools.fewer(node.config, subset, known)],
+            lambda c: check_training(c, subset, collection.path, known),
+            lambda: smaller_settings(node.config, subset, known),
         )
+
+
+def check_training(config: CrossEncoderConfig, train_subset: TrainSubset, collection: Path, known: "Judged") -> None:
+    """Raises InputError if the collection is too small for the training, or for its folds; called early."""
+    from pipeline.cross_encoder.folds import check_folds
+    from pipeline.finetune.pools import subset
+
+    training_pools.check_training_pools(config, train_subset, known)
+    check_folds(collection, subset(known, train_subset.queries, train_subset.seed).queries, config.folds, config.seed)
+
+
+def smaller_settings(config: CrossEncoderConfig, train_subset: TrainSubset, known: "Judged") -> Iterator[Changes]:
+    """Yields changes for a small collection, which `check_training` may accept: with fewer and fewer folds."""
+    changes = training_pools.fewer(config, train_subset, known)
+    yield changes
+    if config.folds is not None:
+        yield from ({**changes, "folds": folds} for folds in (*range(config.folds - 1, 1, -1), None))
 
 
 def check_model(node: Planned) -> None:
@@ -111,15 +135,18 @@ def cross_encoder(
     bm25: Path,
     mined: Path | None,
     work: Work,
+    fold: "Fold | None" = None,
 ) -> Metrics:
     """Trains from checkpoint `start` and writes a checkpoint of one logit, with `pairs.json`: the lengths it reads.
 
-    Examples are as in fine-tuning. `tokens`: by the tokenizer in `start`. With `config.checkpoint`, that model passes
-    through; of `start` only the tokenizer is read, which must have the model's vocabulary. The metrics count the
-    negatives per epoch that were drawn from the full collection, the listed negatives that were dropped
-    (pipeline/data/barred.py), and the truncated questions and passages.
+    Examples are as in fine-tuning. `fold`: its questions are left out, and `fold.json` says so. `tokens`: by the
+    tokenizer in `start`. With `config.checkpoint`, that model passes through; of `start` only the tokenizer is read,
+    which must have the model's vocabulary. The metrics count the negatives per epoch that were drawn from the full
+    collection, the listed negatives that were dropped (pipeline/data/barred.py; also those of a fold's questions), and
+    the truncated questions and passages.
     Raises InputError if the model does not fit the tokens or lengths, or if there is nothing to train on.
     """
+    from pipeline.cross_encoder.folds import without_fold, write_fold
     from pipeline.data.barred import Dropped
     from pipeline.finetune.pools import save_pools
     from pipeline.runtime.gpu_ranks import fed_ranks
@@ -138,6 +165,8 @@ def cross_encoder(
         return launch("pipeline.cross_encoder.train:take", arguments, machine, work.progress, work.checkpoints)
     dropped = Dropped()
     all_pools = training_pools.read_training_pools(config, train_subset, collection, bm25, mined, dropped=dropped)
+    if fold is not None:
+        all_pools = without_fold(all_pools, collection, fold)
     save_pools(all_pools, work.checkpoints / "pools.npz")
     machine = fed_ranks(work.machine, lambda: update_tokens(config, Tokens.open(tokens), all_pools))
     arguments |= {
@@ -149,6 +178,8 @@ def cross_encoder(
     result = launch(
         "pipeline.cross_encoder.train:train_cross_encoder", arguments, machine, work.progress, work.checkpoints
     )
+    if fold is not None:
+        write_fold(fold, work.out)
     cut = count_cut(Tokens.open(tokens), all_pools.queries, all_pools.listed(), lengths(config))
     counts = training_pools.pool_counts(all_pools, config.negatives_per_query, dropped)
     return result | counts | cut

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from pipeline.config import Config, each_once
 from pipeline.cross_encoder.lengths import check_cross_encoder, count_cut
-from pipeline.cross_encoder.score_pairs import score
+from pipeline.cross_encoder.score_pairs import mean_score
 from pipeline.data.collection import passage_ids, read_queries
 from pipeline.data.documents import are_cut
 from pipeline.errors import InputError
@@ -66,8 +66,7 @@ def rerank(
     lists = _lists(config, collection, run, ids)
     query_N = np.concatenate([one.place_Q[one.run.question_R[one.near_R]] for one in lists])
     passage_N = np.concatenate([one.run.passage_R[one.near_R] for one in lists])
-    of_each = [score(folder, tokens, query_N, passage_N, work, name) for name, folder in cross_encoders.items()]
-    score_N = np.mean(of_each, axis=0, dtype=np.float64)
+    score_N = mean_score(cross_encoders, tokens, query_N, passage_N, work)
 
     ends = np.cumsum([one.near_R.sum() for one in lists])[:-1]
     with runs.writer(work.out, are_cut(collection)) as write:

@@ -3,6 +3,7 @@
 N pairs of a question (row of queries.parquet) and a passage (row of passages.parquet).
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,24 @@ def score(
     )
     parts = [np.load(folder / shards.name(i)) for i in range(number)]
     return np.concatenate([np.empty(0, np.float32), *parts])
+
+
+def mean_score(
+    cross_encoders: Mapping[str, Path],
+    tokens: Path,
+    query_N: np.ndarray,
+    passage_N: np.ndarray,
+    work: Work,
+    suffix: str = "",
+) -> np.ndarray:
+    """Returns the mean logits of pairs by an ensemble, float64 [N]. `cross_encoders`: folders by parameter.
+
+    `suffix`: of the folders within `work.checkpoints`, see `score`.
+    """
+    of_each = [
+        score(folder, tokens, query_N, passage_N, work, f"{name}{suffix}") for name, folder in cross_encoders.items()
+    ]
+    return np.stack(of_each).mean(axis=0, dtype=np.float64)
 
 
 def score_shards(

@@ -1,6 +1,7 @@
 """Soft labels: a cross-encoder's logits of each training question's own passages (coCondenser, section 5.1)."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -8,13 +9,14 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.config import Config
+from pipeline.cross_encoder.folds import score_unseen
 from pipeline.cross_encoder.lengths import check_cross_encoder, count_cut
-from pipeline.cross_encoder.score_pairs import score
+from pipeline.cross_encoder.teacher_quality import teacher_quality
 from pipeline.data.parquet import parquet_writer
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
 from pipeline.finetune.training_pools import check_questions, first_negatives
-from pipeline.notices import noticed
+from pipeline.notices import noticed, read_notices
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work
 
@@ -38,41 +40,47 @@ def soft_labels(
     config: SoftLabelsConfig,
     collection: Path,
     tokens: Path,
-    cross_encoder: Path,
     bm25: Path,
     mined: Path | None,
     work: Work,
+    run: Path | None = None,
+    **cross_encoders: Path,
 ) -> Metrics:
     """Writes `scores.parquet` (query_id, passage_id, score: the logit, float32), questions in the collection's order.
 
-    A question's passages are its judged ones, then its first negatives, then all mined ones, without duplicates. The
-    metrics give how often a judged passage has the highest score, and count the listed negatives that were dropped
-    (pipeline/data/barred.py) and the truncated questions and passages.
+    A question's passages are its judged ones, then its first negatives, then all mined ones, without duplicates.
+    `cross_encoders`: one, or one for each fold: then a question is scored by the one that was trained without it.
+    `run`: the student's so far, for metrics and a notice (teacher_quality.py). The metrics also give how often a judged
+    passage has the highest score, and count the listed negatives that were dropped (pipeline/data/barred.py) and the
+    truncated questions and passages.
     Raises InputError if the cross-encoder does not fit the tokens, or if no training question has a judged passage.
     """
     from pipeline.data.barred import Dropped
     from pipeline.finetune.pools import join_lists, read_pools
     from pipeline.tokenization.token_files import Tokens
 
-    lengths = check_cross_encoder(cross_encoder, tokens)
+    lengths, *_ = [check_cross_encoder(folder, tokens) for folder in cross_encoders.values()]  # folds have the same
+    scored = partial(score_unseen, cross_encoders, collection, tokens, work=work)
     first = first_negatives(config.negatives_from, collection, bm25)
     dropped = Dropped()
     pools = read_pools(collection, first, config.negative_depth, bm25=bm25, mined=mined, dropped=dropped)
     own = join_lists(pools.judged, *pools.negatives)
     query_N = pools.queries.repeat(own.lengths)
-    score_N = score(cross_encoder, tokens, query_N, own.flat, work)
+    score_N = scored(query_N, own.flat)
     _write(work.out / "scores.parquet", collection, query_N, own.flat, score_N)
     place_N = np.arange(len(own.flat)) - own.offsets[:-1].repeat(own.lengths)
     judged_N = place_N < pools.judged.lengths.repeat(own.lengths)
     best = np.maximum.reduceat(score_N, own.offsets[:-1])
     best_judged = np.maximum.reduceat(np.where(judged_N, score_N, -np.inf), own.offsets[:-1])
+    quality = teacher_quality(partial(scored, name="dev"), collection, run)
     return {
         "questions": len(own),
         "pairs": len(query_N),
         "judged_first": float((best == best_judged).mean()),
         **count_cut(Tokens.open(tokens), query_N, own.flat, lengths),
         **dropped.metrics(),
-        **noticed(dropped.notices()),
+        **quality,
+        **noticed([*read_notices(quality), *dropped.notices()]),
     }
 
 

@@ -1,5 +1,6 @@
 """Pseudo-labels: a cross-encoder labels retrieved passages as relevant or not (RocketQA, section 4.2.3)."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,10 +9,11 @@ from pydantic import Field, model_validator
 
 from pipeline.config import Config
 from pipeline.cross_encoder.lengths import check_cross_encoder, count_cut
-from pipeline.cross_encoder.score_pairs import relevance, score
+from pipeline.cross_encoder.score_pairs import mean_score, relevance
+from pipeline.cross_encoder.teacher_quality import teacher_quality
 from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.notices import EXAMPLES, noticed, of_counts
+from pipeline.notices import EXAMPLES, noticed, of_counts, read_notices
 from pipeline.runtime.work import Metrics, Work
 
 if TYPE_CHECKING:
@@ -45,11 +47,12 @@ class PseudoLabelsConfig(Config):
 
 
 def pseudo_labels(
-    config: PseudoLabelsConfig, collection: Path, tokens: Path, run: Path, cross_encoder: Path, work: Work
+    config: PseudoLabelsConfig, collection: Path, tokens: Path, run: Path, work: Work, **cross_encoders: Path
 ) -> Metrics:
     """Writes `qrels.parquet` (split train, relevance 1) and `negatives.parquet` (source `pseudo`, rank and score of
     the run) of the training questions without a judged passage.
 
+    `cross_encoders`: one, or one for each fold: none was trained on these questions, so the mean of all logits counts.
     A passage equal to the question is not a candidate; copies of a positive are not negatives (data/barred.py).
     Questions without a positive are left out and counted; those without a negative are kept and counted.
     Raises InputError if the run has no such question, or if none of them gets a positive.
@@ -60,7 +63,8 @@ def pseudo_labels(
     from pipeline.data.judged import judged_as
     from pipeline.tokenization.token_files import Tokens
 
-    lengths = check_cross_encoder(cross_encoder, tokens)
+    lengths, *_ = [check_cross_encoder(folder, tokens) for folder in cross_encoders.values()]  # folds have the same
+    scored = partial(mean_score, cross_encoders, tokens, work=work)
     known = unjudged(collection)
     places, query_ids = known.queries, known.query_ids.to_pylist()
     ids = np.array(known.passage_ids.to_pylist(), dtype=object)
@@ -75,7 +79,7 @@ def pseudo_labels(
     other_N = itself_N == barred.FREE
     question_N, passage_N, rank_N = question_N[other_N], passage_N[other_N], rank_N[other_N]
     score_N = found.score_R[near_R][other_N]
-    logit_N = score(cross_encoder, tokens, places[question_N], passage_N, work)
+    logit_N = scored(places[question_N], passage_N)
     positive_N = positives(config, question_N, logit_N)
     if not len(positive_N):
         raise InputError(f"pseudo_labels.positive_above: no passage scores above {config.positive_above}")
@@ -89,6 +93,7 @@ def pseudo_labels(
     negatives = ((query_N[i], id_N[i], "pseudo", int(rank_N[i]), float(score_N[i])) for i in negative_N)
     write_table(work.out / "qrels.parquet", schemas()["qrels"], qrels)
     write_table(work.out / "negatives.parquet", runs.NEGATIVES, negatives)
+    quality = teacher_quality(partial(scored, suffix="-dev"), collection, run)
     kept = np.unique(question_N[positive_N])
     without = {
         "questions_without_positives": np.setdiff1d(question_N, kept),
@@ -104,7 +109,8 @@ def pseudo_labels(
         "negatives": len(negative_N),
         **count_cut(Tokens.open(tokens), places[question_N], passage_N, lengths),
         **dropped.metrics(),
-        **noticed([*dropped.notices(), *of_counts(NOTICES, counts, examples)]),
+        **quality,
+        **noticed([*read_notices(quality), *dropped.notices(), *of_counts(NOTICES, counts, examples)]),
     }
 
 

@@ -19,8 +19,9 @@ TRAININGS = {"condenser": "Condenser", "cocondenser": "coCondenser", "ict": "Inv
 
 
 def training(name: str) -> str:
-    """Returns a training's name on the page: `Stage 1`, `Cross-encoder 2`."""
-    return TRAININGS.get(name) or re.sub(r"-(?=\d+$)", " ", label(name).capitalize())
+    """Returns a training's name on the page: `Stage 1`, `Cross-encoder 2`, `Cross-encoder, fold 2`."""
+    own = label(name).capitalize().replace("-fold-", ", fold ")
+    return TRAININGS.get(name) or re.sub(r"-(?=\d+$)", " ", own)
 
 
 def history(folder: Path | None) -> dict[str, list[float]] | None:

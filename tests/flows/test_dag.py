@@ -8,7 +8,9 @@ from flows.dag import nodes
 from flows.graph.selection import named, select, up_to
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import resolve
+from pipeline.cross_encoder.folds import divide
 from pipeline.errors import InputError
+from tasks.keys import without_paths
 from tasks.node import Node
 from tasks.stages import STAGES
 
@@ -211,6 +213,49 @@ def test_a_cross_encoder_is_trained_where_it_is_needed() -> None:
     assert second.seed == first.seed + 1
     assert inputs("cross-encoder", RERANK, "rounds.number=0")["mined"] is None
     assert inputs("rerank", RERANK)["run"] == "search-stage2"
+
+
+SOFT = "stage2.loss=soft_labels"
+
+
+def test_folds_of_cross_encoders_label_and_rerank() -> None:
+    given = (SOFT, "cross_encoder.folds=3", RERANK)
+    dag = nodes(resolve("tiny", given))
+    check(dag)
+    folds = [n for n in dag if n.stage == "cross_encoder"]
+    assert names(folds) == [f"cross-encoder-fold-{n}" for n in (1, 2, 3)]
+    section = resolve("tiny", given).cross_encoder
+    assert [n.shared["fold"] for n in folds] == divide(3, section.seed)
+    assert {n.config for n in folds} == {section}
+    members = {f"cross_encoder_{n}": f"cross-encoder-fold-{n}" for n in (1, 2, 3)}
+    unjudged = "search.unjudged_train_questions=true"
+    for name, settings in (
+        ("soft-labels", given),
+        ("rerank", given),
+        ("pseudo-labels", ("denoise.threshold=0.5", POINTWISE, PSEUDO, unjudged, given[1])),
+    ):
+        read = inputs(name, *settings)
+        assert {parameter: of for parameter, of in read.items() if parameter.startswith("cross")} == members
+    rounds = names(nodes(resolve("tiny", [*given, "rounds.number=2"])))
+    assert len([name for name in rounds if "cross-encoder" in name]) == 3
+
+
+def test_without_folds_nothing_changes() -> None:
+    plain, null = (nodes(resolve("tiny", [SOFT, RERANK, *more])) for more in ([], ["cross_encoder.folds=null"]))
+    assert names(plain) == names(null)
+    teacher = node("cross-encoder", SOFT)
+    assert [*teacher.shared] == ["train_subset"]
+    assert "folds" not in without_paths(teacher.config)  # no key has it
+    assert inputs("soft-labels", SOFT)["cross_encoder"] == "cross-encoder"
+
+
+def test_a_teacher_is_compared_with_the_newest_fine_tuned_model() -> None:
+    assert inputs("soft-labels", SOFT)["run"] == "search-stage1"
+    assert inputs("soft-labels", SOFT, FROM_FILE)["run"] == "search-stage1"
+    assert inputs("soft-labels", SOFT, "adapt.queries=9", "rounds.miner=given")["run"] == "search-stage1"
+    assert inputs("soft-labels-2", SOFT, "rounds.number=2")["run"] == "search-stage2"
+    assert inputs("soft-labels", SOFT, FROM_FILE, "stage1.loss=learning_to_rank")["run"] is None
+    assert "run" in STAGES["soft_labels"].unkeyed  # only figures read it
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The checks that the flow runs between its stages."""
 
+import re
 import shlex
 import shutil
 from dataclasses import replace
@@ -104,6 +105,16 @@ def test_data_missing_for_a_training_is_reported_before_pre_training(tmp_path: P
         check_trainings(few, reranked)
 
 
+def test_a_fold_without_training_questions_is_reported_before_pre_training(tmp_path: Path) -> None:
+    folded = nodes(resolve("tiny", ["stage2.loss=soft_labels", "cross_encoder.folds=3"]))
+    with pytest.raises(InputError) as error:  # both training questions have the same words
+        check_trainings(judged(tmp_path / "few"), folded)
+    assert re.fullmatch(
+        r"cross_encoder: folds: fold \d of 3 has none of the 2 training questions; take --set cross_encoder.folds=null",
+        str(error.value),
+    )
+
+
 ADVISED = [
     ["stage1.negatives_per_query=200"],
     ["stage1.negatives_per_query=100", "stage2.negatives_per_query=300", "stage2.batch_queries=7"],
@@ -115,6 +126,7 @@ ADVISED = [
     ["stage1.negatives_from=collection", "stage1.negative_depth=900", "stage1.negatives_per_query=400"],
     ["stage1.negatives_from=collection", "stage1.negative_depth=null"],
     ["cross_encoder.negatives_from=collection", RERANK],
+    ["stage2.loss=soft_labels", "cross_encoder.folds=3", "cross_encoder.negatives_per_query=101"],
     [
         *("stage2.loss=soft_labels", "stage2.negatives_from=collection", "soft_labels.negatives_from=collection"),
         *("stage2.negative_depth=900", "soft_labels.negative_depth=900"),

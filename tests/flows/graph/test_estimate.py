@@ -80,7 +80,7 @@ def test_the_work_of_a_stage() -> None:
         one = node(name, recipe, *settings)
         result = WORKLOADS[one.stage](one, shape, replace(TEXTS, unjudged=40))
         assert result is not None
-        assert result.trains == (not name.startswith(("encode", "rerank", "pseudo")))
+        assert result.trains == (not name.startswith(("encode", "rerank", "pseudo", "soft")))
         return result.amount
 
     passage = 60 + 8 + 2  # with its title
@@ -106,6 +106,11 @@ def test_the_work_of_a_stage() -> None:
     scored = (12 + read) * (2 + keys_values)
     assert work("rerank", "tiny", *SCORED) == pytest.approx(2 * 27 * 30 * scored)
     assert work("pseudo-labels", "tiny", *SCORED) == pytest.approx(40 * 5 * scored)
+    soft, folds = "stage2.loss=soft_labels", "cross_encoder.folds=4"
+    assert work("soft-labels", "tiny", soft, folds) == pytest.approx(work("soft-labels", "tiny", soft))
+    assert work("cross-encoder-fold-2", "tiny", soft, folds) == pytest.approx(
+        0.75 * work("cross-encoder", "tiny", soft)
+    )
     one = node("stage1")
     unknown = TextSize(1000, 500, 60_000, 8.0, 10.0, questions=None)
     assert WORKLOADS["finetune"](one, shape, unknown) is None

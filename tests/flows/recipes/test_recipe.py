@@ -60,6 +60,16 @@ from pipeline.errors import InputError
             "cross_encoder.passage_tokens=96 rerank={depth: 9, splits: [dev]}",
             "cross_encoder.question_tokens + passage_tokens - 1 (129) is more than initial.max_position (128)",
         ),
+        ("cross_encoder.folds=3", "cross_encoder.folds: neither soft labels nor denoise read a cross-encoder"),
+        (
+            "cross_encoder.folds=2 stage2.loss=soft_labels cross_encoder.checkpoint=given",
+            "cross_encoder.folds: cross_encoder.checkpoint is not trained here",
+        ),
+        (
+            "cross_encoder.folds=2 stage2.loss=soft_labels ensemble=2 rerank={depth: 9, splits: [dev]}",
+            "ensemble: the 2 cross-encoders of cross_encoder.folds rerank: set ensemble to 1",
+        ),
+        ("cross_encoder.folds=1 stage2.loss=soft_labels", "cross_encoder.folds: "),
         ("condenser.skip_from=1", "condenser.skip_from (1) and cocondenser.skip_from (2) differ"),
     ],
 )

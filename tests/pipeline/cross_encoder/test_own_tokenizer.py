@@ -62,7 +62,7 @@ def test_a_teacher_of_another_architecture_is_trained_and_scores_texts(world, ow
     out = train(world, own_tokens, start, work("trained"), epochs=1)
     labels = work("labels")
     config = SoftLabelsConfig(negatives_from="bm25", negative_depth=3)
-    metrics = soft_labels(config, world.collection, own_tokens, out, world.bm25, None, labels)
+    metrics = soft_labels(config, world.collection, own_tokens, world.bm25, None, labels, cross_encoder=out)
     found = pq.read_table(labels.out / "scores.parquet").to_pydict()
     pairs = [*zip(found["query_id"], found["passage_id"], strict=True)]
     np.testing.assert_allclose(found["score"], scores_of_texts(out, world, pairs), atol=2e-5)

@@ -71,7 +71,7 @@ def perfect(cross_encoder, tokens, query_N, passage_N, work, name="pairs"):
 
 
 def test_a_perfect_teacher_puts_the_judged_passages_first(world, first_run, teacher, work, monkeypatch):
-    monkeypatch.setattr("pipeline.cross_encoder.rerank.score", perfect)
+    monkeypatch.setattr("pipeline.cross_encoder.score_pairs.score", perfect)
     before = lists(first_run)
     done = work()
     metrics, after = run(world, first_run, done, teacher)
@@ -167,7 +167,7 @@ def test_pseudo_labels(world, first_run, teacher, unjudged, work, inline):
     probabilities = 1 / (1 + np.exp(-np.array(logits, float)))
     above, below = float(np.quantile(probabilities, 0.93)), float(np.quantile(probabilities, 0.15))
     done, config = work(), PSEUDO.model_copy(update={"positive_above": above, "negative_below": below})
-    metrics = pseudo_labels(config, unjudged, world.tokens, first_run, teacher, done)
+    metrics = pseudo_labels(config, unjudged, world.tokens, first_run, done, cross_encoder=teacher)
     qrels, negatives, counts = [], [], {"none": 0, "bare": 0}
     for q, (hits, probability) in enumerate(zip(ranked, probabilities, strict=True)):
         positive = sorted(np.flatnonzero(probability > above), key=(-probability).__getitem__)[:2]
@@ -189,22 +189,39 @@ def test_pseudo_labels(world, first_run, teacher, unjudged, work, inline):
     assert (metrics["positives"], metrics["negatives"]) == (len(qrels), len(negatives))
 
 
+def test_pseudo_labels_of_folds_are_those_of_the_mean_logits(
+    world, first_run, teacher, pair_start, unjudged, work, monkeypatch, tmp_path
+):
+    """Questions without a judged passage are in no training, so every fold counts."""
+    other = make_cross_encoder(pair_start, tmp_path / "other", seed=8)
+    sides = {teacher: 9.0, other: -5.0}  # relevant by the mean alone
+    monkeypatch.setattr(
+        "pipeline.cross_encoder.score_pairs.score", lambda folder, tokens, q, p, *_: np.full(len(p), sides[folder])
+    )
+    config = PSEUDO.model_copy(update={"positives": None, "positive_above": 0.85})
+    members = {"cross_encoder_1": teacher, "cross_encoder_2": other}
+    metrics = pseudo_labels(config, unjudged, world.tokens, first_run, work(), **members)
+    assert metrics["positives"] == metrics["questions"] * config.depth
+    with pytest.raises(InputError, match=r"no passage scores above 0\.85"):
+        pseudo_labels(config, unjudged, world.tokens, first_run, work("one"), cross_encoder=other)
+
+
 def test_all_labels_are_kept_if_no_number_is_set(world, first_run, teacher, unjudged, work, inline):
     done = work()
     settings = PSEUDO.model_copy(
         update={"positives": None, "negatives": None, "positive_above": 0.5, "negative_below": 0.5}
     )
-    metrics = pseudo_labels(settings, unjudged, world.tokens, first_run, teacher, done)
+    metrics = pseudo_labels(settings, unjudged, world.tokens, first_run, done, cross_encoder=teacher)
     labelled = metrics["questions_labelled"]
     assert metrics["positives"] + metrics["negatives"] == 20 * labelled
 
 
 def test_a_result_without_labels_is_reported_in_one_line(world, first_run, teacher, unjudged, work, inline):
     with pytest.raises(InputError, match=r"run\.parquet: no training question without a judged passage"):
-        pseudo_labels(PSEUDO, world.collection, world.tokens, first_run, teacher, work("judged"))
+        pseudo_labels(PSEUDO, world.collection, world.tokens, first_run, work("judged"), cross_encoder=teacher)
     strict = PSEUDO.model_copy(update={"positive_above": 1.0})
     with pytest.raises(InputError, match=r"pseudo_labels.positive_above: no passage scores above 1.0"):
-        pseudo_labels(strict, unjudged, world.tokens, first_run, teacher, work("sure"))
+        pseudo_labels(strict, unjudged, world.tokens, first_run, work("sure"), cross_encoder=teacher)
 
 
 def test_thresholds_in_the_wrong_order_are_refused():

@@ -42,7 +42,7 @@ def mined(tmp_path, write_negatives):
 
 def run(world, teacher, work, mined=None, **fields):
     settings = SETTINGS.model_copy(update=fields)
-    metrics = soft_labels(settings, world.collection, world.tokens, teacher, world.bm25, mined, work)
+    metrics = soft_labels(settings, world.collection, world.tokens, world.bm25, mined, work, cross_encoder=teacher)
     return metrics, pq.read_table(work.out / "scores.parquet").to_pylist()
 
 
@@ -179,7 +179,7 @@ def test_a_cross_encoder_of_another_vocabulary_is_reported_first(world, teacher,
     (tmp_path / "tokens" / "specials.json").write_text(json.dumps({**specials, "vocab_size": 999}))
     monkeypatch.setattr("pipeline.finetune.pools.read_pools", None)  # fails if anything is read before the check
     with pytest.raises(InputError, match=r"cross_encoder: .* 305 tokens, but the tokenizer has 999"):
-        soft_labels(SETTINGS, world.collection, tmp_path / "tokens", teacher, world.bm25, None, work())
+        soft_labels(SETTINGS, world.collection, tmp_path / "tokens", world.bm25, None, work(), cross_encoder=teacher)
 
 
 @pytest.mark.gpu

@@ -302,11 +302,11 @@ def label(tmp_path, monkeypatch, work) -> Callable[..., tuple[dict, list[str]]]:
     def run(collection: Path, ranked: list[str], relevant: set[str], negatives: int | None) -> tuple[dict, list[str]]:
         ids, scored = passage_ids(collection), []
 
-        def score(cross_encoder, tokens, query_N, passage_N, work) -> np.ndarray:
+        def score(cross_encoder, tokens, query_N, passage_N, work, name) -> np.ndarray:
             scored.extend(ids[row] for row in passage_N)
             return np.array([9.0 if ids[row] in relevant else -9.0 for row in passage_N], np.float32)
 
-        monkeypatch.setattr(pseudo_labels, "score", score)
+        monkeypatch.setattr("pipeline.cross_encoder.score_pairs.score", score)
         monkeypatch.setattr(pseudo_labels, "check_cross_encoder", lambda *_: Lengths(1, 1, 1))
         monkeypatch.setattr(pseudo_labels, "count_cut", lambda *_: {})
         monkeypatch.setattr(
@@ -316,7 +316,9 @@ def label(tmp_path, monkeypatch, work) -> Callable[..., tuple[dict, list[str]]]:
             depth=100, positive_above=0.9, negative_below=0.1, positives=None, negatives=negatives
         )
         folder = write_run(tmp_path / "run", "train", "q", ranked)
-        return pseudo_labels.pseudo_labels(config, collection, tmp_path, folder, tmp_path, work("pseudo")), scored
+        done = work("pseudo")
+        metrics = pseudo_labels.pseudo_labels(config, collection, tmp_path, folder, done, cross_encoder=tmp_path)
+        return metrics, scored
 
     return run
 

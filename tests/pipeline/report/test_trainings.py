@@ -1,10 +1,10 @@
-"""The report's line about a model."""
+"""What the report calls a training, and its line about a model."""
 
 import pytest
 from transformers import AutoConfig
 
 from pipeline.modeling.model_config import OWN_NAMES, TYPES
-from pipeline.report.trainings import architecture
+from pipeline.report.trainings import architecture, training
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
 
@@ -15,3 +15,16 @@ def test_each_type_of_model_is_described(kind, tmp_path):
     config = AutoConfig.for_model(kind, vocab_size=51234, **{own.get(name, name): size for name, size in SIZES.items()})
     config.save_pretrained(tmp_path)
     assert architecture(tmp_path) == f"{kind}, 3 layers of 24, 2 heads, 51,234 tokens in the vocabulary"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("cocondenser", "coCondenser"),
+        ("stage2-3", "Stage 2, round 3"),
+        ("cross-encoder-2", "Cross-encoder 2"),
+        ("cross-encoder-fold-2", "Cross-encoder, fold 2"),
+    ],
+)
+def test_a_training_has_a_readable_name(name, shown):
+    assert training(name) == shown
