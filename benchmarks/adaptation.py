@@ -65,7 +65,8 @@ def measured(model: str, collection: Path, root: Path, seed: int, settings: list
     asked = [f"adapt.seed={seed}", *settings]
     if "train" in qrels_files(collection):
         joined = "evaluate.fusions=[[bm25, pretrained], [bm25, adapted]]"
-        more = [f"adapt.queries={ADAPT_QUERIES}", joined, *(f"{name}.seed={seed}" for name in TRAINED)]
+        more = [f"adapt.queries={ADAPT_QUERIES}", joined, "attention.sections=0"]
+        more += [f"{name}.seed={seed}" for name in TRAINED]
         recipe = "adapt"
         asked = fine_tuning(Store(root), recipe, model, str(collection), [*more, *asked]).settings
         run = prepare(recipe, asked, store=root, device="cpu")
