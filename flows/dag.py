@@ -9,11 +9,16 @@ from flows.recipes.command_line import command
 from flows.recipes.recipe import Recipe, configuration
 from pipeline.adapt.map_vectors import MapVectorsConfig
 from pipeline.config import Config
+from pipeline.data.readers.beir import BeirConfig
 from pipeline.data.readers.text_config import TextConfig
+from pipeline.dense.index_kinds import IndexConfig
+from pipeline.errors import InputError
+from pipeline.evaluate.others import ON, START
 from pipeline.evaluate.rows import fusion_rows
 from pipeline.modeling.adopt import AdoptConfig
 from pipeline.modeling.existing_model import tokenizer_folder
 from tasks.node import Node
+from tasks.stages import OTHER
 
 JUDGED = ("dev", "test")
 """The splits that are evaluated."""
@@ -83,6 +88,7 @@ def nodes(recipe: Recipe) -> list[Node]:
     """Returns the nodes of a recipe, each after everything that it reads."""
     graph = Graph(recipe)
     add_collection(graph)
+    add_other_collections(graph)
     if recipe.model is not None:
         model = add_existing_model(graph, recipe.model)
     else:
@@ -99,6 +105,7 @@ def nodes(recipe: Recipe) -> list[Node]:
         add_rerank(graph)
         model = newest if "stage1" in graph.runs or recipe.rounds.number else graph.get("adapted") or pretrained
     add_index_of_whole_texts(graph, model)
+    add_others(graph, model)
     add_results(graph)
     return list(graph.nodes.values())
 
@@ -110,6 +117,16 @@ def add_collection(graph: Graph) -> None:
     tokenizer = graph.add("tokenizer", "tokenizer", recipe.tokenizer, collection=ingest)
     graph.add("tokens", "tokens", recipe.tokens, collection=ingest, tokenizer=tokenizer)
     graph.add("bm25", "bm25", recipe.bm25, collection=ingest)
+
+
+def add_other_collections(graph: Graph) -> None:
+    """The collections of `evaluate.others` and their tokens; before any training, because they may be refused."""
+    recipe = graph.recipe
+    for name, folder in recipe.evaluate.other_folders.items():
+        config = BeirConfig(reader="beir", folder=folder, document_key="", metadata=[])
+        ingest = graph.add(f"ingest{OTHER}{name}", "ingest", config)
+        inputs = {"collection": ingest, "tokenizer": graph["tokenizer"]}
+        graph.add(f"tokens{OTHER}{name}", "tokens", recipe.tokens, **inputs)
 
 
 def add_existing_model(graph: Graph, checkpoint: Path) -> Node:
@@ -130,10 +147,15 @@ def add_adaptation(graph: Graph, model: Node, suffix: str) -> Node:
         return model
     inputs = {"collection": ingest, "checkpoint": model, "index": graph[f"index-{suffix}"], "bm25": graph["bm25"]}
     adapted = graph.add("adapted", "adapt", recipe.adapt, "encoder", **inputs)
-    mapped = {"checkpoint": adapted, "embeddings": graph[f"encode-{suffix}"]}
-    graph.add("encode-adapted", "map_vectors", MapVectorsConfig(), **mapped)
+    add_mapped(graph, adapted, "adapted", suffix)
     graph.runs["adapted"] = add_retrieval(graph, adapted, "adapted", JUDGED)
     return adapted
+
+
+def add_mapped(graph: Graph, adapted: Node, suffix: str, start: str) -> None:
+    """The passages' vectors by an adapted model. `start`: suffix of the node with those of the model as it was."""
+    inputs = {"checkpoint": adapted, "embeddings": graph[f"encode-{start}"]}
+    graph.add(f"encode-{suffix}", "map_vectors", MapVectorsConfig(), **inputs)
 
 
 def add_adopted(graph: Graph, name: str, checkpoint: Path, tokenizer: Node) -> Node:
@@ -344,36 +366,43 @@ def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str],
     there already is not added.
     """
     index = add_index(graph, model, suffix, graph["ingest"], graph[tokens or "tokens"])
-    return add_search(graph, model, f"search-{suffix}", index, splits, tokens)
+    texts = graph.texts_of(tokens) if tokens else None
+    return add_search(graph, model, f"search-{suffix}", index, splits, texts)
 
 
 def add_search(
-    graph: Graph, model: Node, name: str, index: Node, splits: Iterable[str], tokens: str | None = None
+    graph: Graph, model: Node, name: str, index: Node, splits: Iterable[str], texts: dict[str, Node] | None = None
 ) -> Node:
-    """Searches an index of the model's vectors for the questions of `splits`. `tokens`: as in `add_retrieval`."""
+    """Searches an index of the model's vectors for the questions of `splits`.
+
+    `texts`: the collection with the questions, and its tokens, by parameter; None: the recipe's own.
+    """
+    recipe, of_index = graph.recipe, index.config
+    assert isinstance(of_index, IndexConfig)
     recipe = graph.recipe
     searched = [split for split in recipe.search.splits if split in splits]
     changes = {
         "splits": searched,
         "unjudged_train_questions": recipe.search.unjudged_train_questions and "train" in searched,
         # An exact index reads none of these fields, and they would change the key.
-        "approximate": None if recipe.index.kind == "flat" else recipe.search.approximate,
+        "approximate": None if of_index.kind == "flat" else recipe.search.approximate,
     }
     config = recipe.search.model_copy(update=changes)
-    texts = graph.texts if tokens is None else graph.texts_of(tokens)
-    inputs = {**texts, "checkpoint": model, "index": index}
+    inputs = {**(texts or graph.texts), "checkpoint": model, "index": index}
     return graph.add(name, "search", config, "encoder", **inputs)
 
 
-def add_index(graph: Graph, model: Node, suffix: str, ingest: Node, tokens: Node) -> Node:
-    """Encodes and indexes a collection. Returns the index."""
+def add_index(
+    graph: Graph, model: Node, suffix: str, ingest: Node, tokens: Node, config: IndexConfig | None = None
+) -> Node:
+    """Encodes and indexes a collection. Returns the index. `config`: None: the recipe's."""
     recipe = graph.recipe
     encode = graph.get(f"encode-{suffix}")
     if encode is None:
         encode = graph.add(
             f"encode-{suffix}", "encode", recipe.encode, "encoder", collection=ingest, tokens=tokens, checkpoint=model
         )
-    return graph.add(f"index-{suffix}", "index", recipe.index, collection=ingest, embeddings=encode)
+    return graph.add(f"index-{suffix}", "index", config or recipe.index, collection=ingest, embeddings=encode)
 
 
 def add_index_of_whole_texts(graph: Graph, model: Node) -> None:
@@ -387,11 +416,39 @@ def add_index_of_whole_texts(graph: Graph, model: Node) -> None:
     add_index(graph, model, "whole", whole, tokens)
 
 
+def add_others(graph: Graph, model: Node) -> None:
+    """`model` and what it started from, searched exactly and measured on the collections of `evaluate.others`."""
+    recipe = graph.recipe
+    if not recipe.evaluate.others:
+        return
+    assert recipe.existing_start is not None  # cross_checks
+    start = graph[recipe.existing_start]
+    if model is start:
+        raise InputError("evaluate.others: this recipe does not change its model: set it to []")
+    final = "pretrained" if model is graph.encoders.get("pretrained") else model.name
+    # Of BEIR's grades, those above 0 are relevant. Systems and fusions are of the recipe's own collection.
+    config = recipe.evaluate.model_copy(update={"others": [], "systems": {}, "fusions": [], "relevance": 1})
+    exact = recipe.index.model_copy(update={"kind": "flat"})
+    measured = {}
+    for name in recipe.evaluate.other_folders:
+        texts = {"collection": graph[f"ingest{OTHER}{name}"], "tokens": graph[f"tokens{OTHER}{name}"]}
+        runs = {}
+        for run, encoder, suffix in ((START, start, f"start{OTHER}{name}"), (final, model, f"final{OTHER}{name}")):
+            if encoder.stage == "adapt" and encoder.inputs["checkpoint"] is start:
+                add_mapped(graph, encoder, suffix, f"start{OTHER}{name}")
+            index = add_index(graph, encoder, suffix, *texts.values(), exact)
+            runs[run] = add_search(graph, encoder, f"search-{suffix}", index, JUDGED, texts)
+        inputs = {"collection": texts["collection"], "bm25": None, **runs}
+        measured[f"{ON}{name}"] = graph.add(f"evaluate{OTHER}{name}", "evaluate", config, **inputs)
+    graph.add("others", "others", config, **measured)
+
+
 def add_results(graph: Graph) -> None:
     """The evaluation of all runs, the attention of all encoders, and the report."""
     recipe, ingest = graph.recipe, graph["ingest"]
     fusion_rows(recipe.evaluate, ["bm25", *graph.runs])  # refuses an unknown run before anything is built
-    evaluate = graph.add("evaluate", "evaluate", recipe.evaluate, collection=ingest, bm25=graph["bm25"], **graph.runs)
+    own = recipe.evaluate.model_copy(update={"others": []})  # what is measured here is the same with and without them
+    evaluate = graph.add("evaluate", "evaluate", own, collection=ingest, bm25=graph["bm25"], **graph.runs)
     attention = None
     if recipe.attention.sections:
         tokens = graph.tokens_of(recipe.attention.corpus)
@@ -401,6 +458,7 @@ def add_results(graph: Graph) -> None:
         "evaluate": evaluate,
         "attention": attention,
         "bm25": graph["bm25"],
+        "others": graph.get("others"),
         **graph.trained,
     }
     whole_recipe = {"configuration": configuration(recipe), "command": command(recipe)}

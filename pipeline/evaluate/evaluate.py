@@ -124,7 +124,7 @@ def assembled(
         for name, one in choices.items()
     }
     return {
-        "config": config.model_dump(exclude={"systems"}),
+        "config": config.model_dump(exclude={"systems", "others"}),
         "labels": labels(folders.get("bm25"), [*folders, *sorted(config.systems)], joined),
         "dense": dense,
         "fusion": chosen.pop(FUSION, None),
