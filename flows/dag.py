@@ -1,87 +1,17 @@
 """The nodes of a recipe's flow, and what each of them reads. Start here."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from flows.builder import JUDGED, Graph, add_index, add_mapped, add_retrieval, add_search
+from flows.other_collections import add_other_collections, add_others
 from flows.recipes.command_line import command
 from flows.recipes.recipe import Recipe, configuration
-from pipeline.adapt.map_vectors import MapVectorsConfig
 from pipeline.config import Config
-from pipeline.data.readers.beir import BeirConfig
 from pipeline.data.readers.text_config import TextConfig
-from pipeline.dense.index_kinds import IndexConfig
-from pipeline.errors import InputError
-from pipeline.evaluate.others import ON, START
 from pipeline.evaluate.rows import fusion_rows
 from pipeline.modeling.adopt import AdoptConfig
 from pipeline.modeling.existing_model import tokenizer_folder
 from tasks.node import Node
-from tasks.stages import OTHER
-
-JUDGED = ("dev", "test")
-"""The splits that are evaluated."""
-
-
-@dataclass
-class Graph:
-    """The nodes of a recipe while they are added one by one."""
-
-    recipe: Recipe
-    nodes: dict[str, Node] = field(default_factory=dict)
-    """By name, in the order in which they run."""
-    runs: dict[str, Node] = field(default_factory=dict)
-    """The searches that are evaluated, by the system's name."""
-    trained: dict[str, Node] = field(default_factory=dict)
-    """The models whose training the report shows."""
-    encoders: dict[str, Node] = field(default_factory=dict)
-    """The models whose attention is measured."""
-
-    def add(self, name: str, stage: str, config: Config, *shared: str, **inputs: Node | None) -> Node:
-        """Adds a node. `shared`: the recipe's sections that its stage reads with its own configuration."""
-        sections: dict[str, Any] = {section: getattr(self.recipe, section) for section in shared}
-        self.nodes[name] = Node(name, stage, config, inputs, sections)
-        return self.nodes[name]
-
-    def __getitem__(self, name: str) -> Node:
-        return self.nodes[name]
-
-    def get(self, name: str) -> Node | None:
-        return self.nodes.get(name)
-
-    @property
-    def general_text(self) -> Node:
-        """The tokens that Condenser reads."""
-        return self.nodes.get("tokens-pretraining") or self.nodes["tokens"]
-
-    @property
-    def collection(self) -> Node:
-        """The collection with the training questions, also those that a language model writes."""
-        return self.get("generate") or self["ingest"]
-
-    @property
-    def bm25(self) -> Node:
-        """BM25's lists of the training questions."""
-        return self.get("bm25-generate") or self["bm25"]
-
-    @property
-    def texts(self) -> dict[str, Node]:
-        """The collection and its tokens, by parameter."""
-        return self.texts_of("tokens-generate", "tokens")
-
-    @property
-    def pair_texts(self) -> dict[str, Node]:
-        """The collection and its tokens, as cross-encoders read them."""
-        return self.texts_of("tokens-cross-encoder", "tokens-cross-initial", "tokens-generate", "tokens")
-
-    def texts_of(self, *names: str) -> dict[str, Node]:
-        """The collection and the first of these tokens that exist, by parameter."""
-        return {"collection": self.collection, "tokens": next(self[name] for name in names if name in self.nodes)}
-
-    def tokens_of(self, corpus: str) -> Node:
-        """The tokens that a section's field `corpus` names."""
-        return self.general_text if corpus == "pretraining" else self.nodes["tokens"]
 
 
 def nodes(recipe: Recipe) -> list[Node]:
@@ -119,16 +49,6 @@ def add_collection(graph: Graph) -> None:
     graph.add("bm25", "bm25", recipe.bm25, collection=ingest)
 
 
-def add_other_collections(graph: Graph) -> None:
-    """The collections of `evaluate.others` and their tokens; before any training, because they may be refused."""
-    recipe = graph.recipe
-    for name, folder in recipe.evaluate.other_folders.items():
-        config = BeirConfig(reader="beir", folder=folder, document_key="", metadata=[])
-        ingest = graph.add(f"ingest{OTHER}{name}", "ingest", config)
-        inputs = {"collection": ingest, "tokenizer": graph["tokenizer"]}
-        graph.add(f"tokens{OTHER}{name}", "tokens", recipe.tokens, **inputs)
-
-
 def add_existing_model(graph: Graph, checkpoint: Path) -> Node:
     """An existing model that is searched and evaluated, as it is or adapted without questions. Returns the last one."""
     model = add_adopted(graph, "model", checkpoint, graph["tokenizer"])
@@ -150,12 +70,6 @@ def add_adaptation(graph: Graph, model: Node, suffix: str) -> Node:
     add_mapped(graph, adapted, "adapted", suffix)
     graph.runs["adapted"] = add_retrieval(graph, adapted, "adapted", JUDGED)
     return adapted
-
-
-def add_mapped(graph: Graph, adapted: Node, suffix: str, start: str) -> None:
-    """The passages' vectors by an adapted model. `start`: suffix of the node with those of the model as it was."""
-    inputs = {"checkpoint": adapted, "embeddings": graph[f"encode-{start}"]}
-    graph.add(f"encode-{suffix}", "map_vectors", MapVectorsConfig(), **inputs)
 
 
 def add_adopted(graph: Graph, name: str, checkpoint: Path, tokenizer: Node) -> Node:
@@ -359,52 +273,6 @@ def add_rerank(graph: Graph) -> None:
     graph.runs["rerank"] = graph.add("rerank", "rerank", recipe.rerank, **inputs, **members)
 
 
-def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str], tokens: str | None = None) -> Node:
-    """Encodes the collection, indexes it and searches it for the questions of `splits`. Returns the search.
-
-    `tokens`: the node with the tokens that the model reads, if not the recipe's own. A node `encode-SUFFIX` that is
-    there already is not added.
-    """
-    index = add_index(graph, model, suffix, graph["ingest"], graph[tokens or "tokens"])
-    texts = graph.texts_of(tokens) if tokens else None
-    return add_search(graph, model, f"search-{suffix}", index, splits, texts)
-
-
-def add_search(
-    graph: Graph, model: Node, name: str, index: Node, splits: Iterable[str], texts: dict[str, Node] | None = None
-) -> Node:
-    """Searches an index of the model's vectors for the questions of `splits`.
-
-    `texts`: the collection with the questions, and its tokens, by parameter; None: the recipe's own.
-    """
-    recipe, of_index = graph.recipe, index.config
-    assert isinstance(of_index, IndexConfig)
-    recipe = graph.recipe
-    searched = [split for split in recipe.search.splits if split in splits]
-    changes = {
-        "splits": searched,
-        "unjudged_train_questions": recipe.search.unjudged_train_questions and "train" in searched,
-        # An exact index reads none of these fields, and they would change the key.
-        "approximate": None if of_index.kind == "flat" else recipe.search.approximate,
-    }
-    config = recipe.search.model_copy(update=changes)
-    inputs = {**(texts or graph.texts), "checkpoint": model, "index": index}
-    return graph.add(name, "search", config, "encoder", **inputs)
-
-
-def add_index(
-    graph: Graph, model: Node, suffix: str, ingest: Node, tokens: Node, config: IndexConfig | None = None
-) -> Node:
-    """Encodes and indexes a collection. Returns the index. `config`: None: the recipe's."""
-    recipe = graph.recipe
-    encode = graph.get(f"encode-{suffix}")
-    if encode is None:
-        encode = graph.add(
-            f"encode-{suffix}", "encode", recipe.encode, "encoder", collection=ingest, tokens=tokens, checkpoint=model
-        )
-    return graph.add(f"index-{suffix}", "index", config or recipe.index, collection=ingest, embeddings=encode)
-
-
 def add_index_of_whole_texts(graph: Graph, model: Node) -> None:
     """What `cocondenser search` answers from, where questions were cut out of the texts that are evaluated."""
     recipe = graph.recipe
@@ -414,33 +282,6 @@ def add_index_of_whole_texts(graph: Graph, model: Node) -> None:
     tokens = graph.add("tokens-whole", "tokens", recipe.tokens, collection=whole, tokenizer=graph["tokenizer"])
     graph.add("bm25-whole", "bm25", recipe.bm25, collection=whole)
     add_index(graph, model, "whole", whole, tokens)
-
-
-def add_others(graph: Graph, model: Node) -> None:
-    """`model` and what it started from, searched exactly and measured on the collections of `evaluate.others`."""
-    recipe = graph.recipe
-    if not recipe.evaluate.others:
-        return
-    assert recipe.existing_start is not None  # cross_checks
-    start = graph[recipe.existing_start]
-    if model is start:
-        raise InputError("evaluate.others: this recipe does not change its model: set it to []")
-    final = "pretrained" if model is graph.encoders.get("pretrained") else model.name
-    # Of BEIR's grades, those above 0 are relevant. Systems and fusions are of the recipe's own collection.
-    config = recipe.evaluate.model_copy(update={"others": [], "systems": {}, "fusions": [], "relevance": 1})
-    exact = recipe.index.model_copy(update={"kind": "flat"})
-    measured = {}
-    for name in recipe.evaluate.other_folders:
-        texts = {"collection": graph[f"ingest{OTHER}{name}"], "tokens": graph[f"tokens{OTHER}{name}"]}
-        runs = {}
-        for run, encoder, suffix in ((START, start, f"start{OTHER}{name}"), (final, model, f"final{OTHER}{name}")):
-            if encoder.stage == "adapt" and encoder.inputs["checkpoint"] is start:
-                add_mapped(graph, encoder, suffix, f"start{OTHER}{name}")
-            index = add_index(graph, encoder, suffix, *texts.values(), exact)
-            runs[run] = add_search(graph, encoder, f"search-{suffix}", index, JUDGED, texts)
-        inputs = {"collection": texts["collection"], "bm25": None, **runs}
-        measured[f"{ON}{name}"] = graph.add(f"evaluate{OTHER}{name}", "evaluate", config, **inputs)
-    graph.add("others", "others", config, **measured)
 
 
 def add_results(graph: Graph) -> None:
