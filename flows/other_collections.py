@@ -1,5 +1,7 @@
 """The nodes that measure a model and its start on further collections (`evaluate.others`)."""
 
+from pathlib import Path
+
 from flows.builder import JUDGED, Graph, add_index, add_mapped, add_search
 from pipeline.data.readers.beir import BeirConfig
 from pipeline.errors import InputError
@@ -11,7 +13,10 @@ from tasks.stages import OTHER
 def add_other_collections(graph: Graph) -> None:
     """The collections of `evaluate.others` and their tokens; before any training, because they may be refused."""
     recipe = graph.recipe
+    own: Path | None = getattr(recipe.ingest, "folder", None)
     for name, folder in recipe.evaluate.other_folders.items():
+        if own is not None and own.resolve() == folder.resolve():
+            raise InputError(f"evaluate.others: {folder} is the recipe's own collection: leave it out")
         config = BeirConfig(reader="beir", folder=folder, document_key="", metadata=())
         ingest = graph.add(f"ingest{OTHER}{name}", "ingest", config)
         inputs = {"collection": ingest, "tokenizer": graph["tokenizer"]}

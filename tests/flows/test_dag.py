@@ -194,6 +194,8 @@ def test_others_need_a_model_with_a_start() -> None:
         resolve("adapt", ["evaluate.others=[a/scifact, b/scifact]"])
     with pytest.raises(InputError, match=r"evaluate\.others: \.: has no name"):
         resolve("adapt", ["evaluate.others=[.]"])
+    with pytest.raises(InputError, match=r"^evaluate\.others: a/\.\./own is the recipe's own collection: leave it out"):
+        nodes(resolve("adapt", ["ingest.folder=own", "evaluate.others=[a/../own]"]))
     odd = nodes(resolve("adapt", ["evaluate.others=['a/my data: 2']"]))
     assert "ingest-other-my-data-2" in names(odd)
 
