@@ -94,7 +94,6 @@ def add_search(
     """
     recipe, of_index = graph.recipe, index.config
     assert isinstance(of_index, IndexConfig)
-    recipe = graph.recipe
     searched = [split for split in recipe.search.splits if split in splits]
     changes = {
         "splits": searched,

@@ -186,8 +186,9 @@ class Sections(Config):
     @property
     def starts_from_embedding_model(self) -> bool:
         """Whether fine-tuning starts from an existing model without pre-training here: likely one that embeds texts."""
-        existing = self.initial.checkpoint is not None or self.initial.pretrained is not None
-        return existing and not any(self.has_stage(name) for name in ("ict", "condenser", "cocondenser"))
+        return self.existing_start == "initial" and not any(
+            self.has_stage(name) for name in ("ict", "condenser", "cocondenser")
+        )
 
     @property
     def teaches(self) -> bool:

@@ -5,8 +5,6 @@ import inspect
 import pytest
 
 from flows.dag import nodes
-from flows.graph.early_checks import check_after
-from flows.graph.preflight import missing
 from flows.graph.selection import named, select, up_to
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import resolve
@@ -119,102 +117,6 @@ def test_an_adapted_model_answers_for_an_existing_one() -> None:
     whole = node("encode-whole", *settings, recipe="text").inputs["checkpoint"]
     assert whole is not None
     assert whole.name == "adapted"
-
-
-OTHER_NODES = [
-    *("encode-start-other-scifact", "index-start-other-scifact", "search-start-other-scifact"),
-    *("encode-final-other-scifact", "index-final-other-scifact", "search-final-other-scifact"),
-    "evaluate-other-scifact",
-]
-
-
-def test_a_model_and_its_start_are_measured_on_other_collections() -> None:
-    off, dag = (nodes(resolve("adapt", settings)) for settings in ([], [OTHERS]))
-    added = [name for name in names(dag) if name not in names(off)]
-    read = [f"{stage}-other-{name}" for name in ("scifact", "nfcorpus") for stage in ("ingest", "tokens")]
-    assert added[:4] == read
-    assert names(dag)[4:8] == read  # before any training: they may be refused
-    assert added[4:11] == OTHER_NODES
-    assert added[-1] == "others"
-    by_name = {n.name: n for n in dag}
-    assert inputs("evaluate-other-scifact", OTHERS, recipe="adapt") == {
-        "collection": "ingest-other-scifact",
-        "bm25": None,
-        "model": "search-start-other-scifact",
-        "stage2": "search-final-other-scifact",
-    }
-    assert inputs("encode-start-other-scifact", OTHERS, recipe="adapt")["checkpoint"] == "initial"
-    assert inputs("encode-final-other-scifact", OTHERS, recipe="adapt")["checkpoint"] == "stage2"
-    search = inputs("search-final-other-scifact", OTHERS, recipe="adapt")
-    assert (search["collection"], search["tokens"]) == ("ingest-other-scifact", "tokens-other-scifact")
-    assert inputs("others", OTHERS, recipe="adapt") == {
-        "on_scifact": "evaluate-other-scifact",
-        "on_nfcorpus": "evaluate-other-nfcorpus",
-    }
-    assert inputs("report", OTHERS, recipe="adapt")["others"] == "others"
-    for one in off:
-        if one.name != "report":
-            assert (by_name[one.name].config, by_name[one.name].shared) == (one.config, one.shared), one.name
-
-
-def test_other_collections_are_searched_exactly_and_with_their_own_grades() -> None:
-    own = ["index.kind=hnsw", "search.approximate={nprobe: 1, ef_search: 9}", "evaluate.relevance=2"]
-    systems = ["evaluate.systems={GAR: gar.trec}", "evaluate.fusions=[[bm25, GAR]]"]
-    by_name = {n.name: n for n in nodes(resolve("adapt", [OTHERS, *own, *systems]))}
-    assert by_name["index-final-other-scifact"].config.kind == "flat"
-    assert by_name["search-final-other-scifact"].config.approximate is None
-    assert by_name["search-stage2"].config.approximate is not None
-    config = by_name["evaluate-other-scifact"].config
-    assert (config.others, config.systems, config.fusions, config.relevance) == ([], {}, [], 1)
-
-
-def test_the_vectors_of_an_adapted_model_are_mapped_on_other_collections_too() -> None:
-    settings = [OTHERS, "adapt.queries=9", "model=somewhere"]
-    check(nodes(resolve("text", settings)))
-    mapped = inputs("encode-final-other-scifact", *settings, recipe="text")
-    assert mapped == {"checkpoint": "adapted", "embeddings": "encode-start-other-scifact"}
-    assert [*inputs("evaluate-other-scifact", *settings, recipe="text")][2:] == ["model", "adapted"]
-
-
-def test_the_start_is_the_existing_model_before_any_training(tmp_path) -> None:
-    trained = [OTHERS, "cocondenser.budget=9 steps", "initial.new_mlm_head=true"]
-    assert inputs("encode-start-other-scifact", *trained, recipe="adapt")["checkpoint"] == "initial"
-    finished = [OTHERS, f"cocondenser.checkpoint={tmp_path}"]
-    assert inputs("encode-start-other-scifact", *finished, recipe="marco")["checkpoint"] == "cocondenser"
-    untuned = [*trained, "stage1.loss=learning_to_rank", "rounds.number=0"]
-    assert [*inputs("evaluate-other-scifact", *untuned, recipe="adapt")][2:] == ["model", "pretrained"]
-
-
-def test_others_need_a_model_with_a_start() -> None:
-    with pytest.raises(InputError, match=r"^--set evaluate\.others=.*: measures an existing model before and after"):
-        resolve("tiny", [OTHERS])
-    with pytest.raises(InputError, match=r"^evaluate\.others: this recipe does not change its model"):
-        nodes(resolve("text", [OTHERS, "model=somewhere"]))
-    with pytest.raises(InputError, match=r"evaluate\.others: two collections are called scifact: rename a folder"):
-        resolve("adapt", ["evaluate.others=[a/scifact, b/scifact]"])
-    with pytest.raises(InputError, match=r"evaluate\.others: \.: has no name"):
-        resolve("adapt", ["evaluate.others=[.]"])
-    with pytest.raises(InputError, match=r"^evaluate\.others: a/\.\./own is the recipe's own collection: leave it out"):
-        nodes(resolve("adapt", ["ingest.folder=own", "evaluate.others=[a/../own]"]))
-    odd = nodes(resolve("adapt", ["evaluate.others=['a/my data: 2']"]))
-    assert "ingest-other-my-data-2" in names(odd)
-
-
-def test_a_folder_of_other_collections_is_checked_before_the_run(tmp_path) -> None:
-    dag = nodes(resolve("adapt", [f"evaluate.others=[{tmp_path / 'absent'}]"]))
-    lines = missing(next(n for n in dag if n.name == "ingest-other-absent"))
-    assert lines == [f"evaluate.others: {tmp_path / 'absent'} is not a folder"]
-
-
-def test_early_checks_wait_for_the_nodes_of_a_node_s_own_collection() -> None:
-    by_name = {n.name: n for n in nodes(resolve("adapt", [OTHERS]))}
-    for name, own in (("evaluate-other-scifact", "ingest"), ("encode-start-other-scifact", "tokens")):
-        other = by_name[name]
-        assert check_after(other, f"{own}-other-scifact") is not None
-        assert check_after(other, own) is None
-        assert check_after(other, f"{own}-other-nfcorpus") is None
-    assert check_after(by_name["evaluate"], "ingest") is not None
-    assert check_after(by_name["evaluate"], "ingest-other-scifact") is None
 
 
 def test_written_questions_are_for_the_trainings_alone() -> None:
