@@ -1,13 +1,12 @@
 """The nodes of a recipe's flow, and what each of them reads. Start here."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from flows.builder import JUDGED, Graph, add_index, add_mapped, add_retrieval, add_search
+from flows.other_collections import add_other_collections, add_others
 from flows.recipes.command_line import command
 from flows.recipes.recipe import Recipe, configuration
-from pipeline.adapt.map_vectors import MapVectorsConfig
 from pipeline.config import Config
 from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig
 from pipeline.cross_encoder.folds import Fold, divide
@@ -17,74 +16,12 @@ from pipeline.modeling.adopt import AdoptConfig
 from pipeline.modeling.existing_model import tokenizer_folder
 from tasks.node import Node
 
-JUDGED = ("dev", "test")
-"""The splits that are evaluated."""
-
-
-@dataclass
-class Graph:
-    """The nodes of a recipe while they are added one by one."""
-
-    recipe: Recipe
-    nodes: dict[str, Node] = field(default_factory=dict)
-    """By name, in the order in which they run."""
-    runs: dict[str, Node] = field(default_factory=dict)
-    """The searches that are evaluated, by the system's name."""
-    trained: dict[str, Node] = field(default_factory=dict)
-    """The models whose training the report shows."""
-    encoders: dict[str, Node] = field(default_factory=dict)
-    """The models whose attention is measured."""
-
-    def add(self, name: str, stage: str, config: Config, *shared: str, **inputs: Node | None) -> Node:
-        """Adds a node. `shared`: the recipe's sections that its stage reads with its own configuration."""
-        sections: dict[str, Any] = {section: getattr(self.recipe, section) for section in shared}
-        self.nodes[name] = Node(name, stage, config, inputs, sections)
-        return self.nodes[name]
-
-    def __getitem__(self, name: str) -> Node:
-        return self.nodes[name]
-
-    def get(self, name: str) -> Node | None:
-        return self.nodes.get(name)
-
-    @property
-    def general_text(self) -> Node:
-        """The tokens that Condenser reads."""
-        return self.nodes.get("tokens-pretraining") or self.nodes["tokens"]
-
-    @property
-    def collection(self) -> Node:
-        """The collection with the training questions, also those that a language model writes."""
-        return self.get("generate") or self["ingest"]
-
-    @property
-    def bm25(self) -> Node:
-        """BM25's lists of the training questions."""
-        return self.get("bm25-generate") or self["bm25"]
-
-    @property
-    def texts(self) -> dict[str, Node]:
-        """The collection and its tokens, by parameter."""
-        return self.texts_of("tokens-generate", "tokens")
-
-    @property
-    def pair_texts(self) -> dict[str, Node]:
-        """The collection and its tokens, as cross-encoders read them."""
-        return self.texts_of("tokens-cross-encoder", "tokens-cross-initial", "tokens-generate", "tokens")
-
-    def texts_of(self, *names: str) -> dict[str, Node]:
-        """The collection and the first of these tokens that exist, by parameter."""
-        return {"collection": self.collection, "tokens": next(self[name] for name in names if name in self.nodes)}
-
-    def tokens_of(self, corpus: str) -> Node:
-        """The tokens that a section's field `corpus` names."""
-        return self.general_text if corpus == "pretraining" else self.nodes["tokens"]
-
 
 def nodes(recipe: Recipe) -> list[Node]:
     """Returns the nodes of a recipe, each after everything that it reads."""
     graph = Graph(recipe)
     add_collection(graph)
+    add_other_collections(graph)
     if recipe.model is not None:
         model = add_existing_model(graph, recipe.model)
     else:
@@ -101,6 +38,7 @@ def nodes(recipe: Recipe) -> list[Node]:
         add_rerank(graph)
         model = newest if "stage1" in graph.runs or recipe.rounds.number else graph.get("adapted") or pretrained
     add_index_of_whole_texts(graph, model)
+    add_others(graph, model)
     add_results(graph)
     return list(graph.nodes.values())
 
@@ -132,8 +70,7 @@ def add_adaptation(graph: Graph, model: Node, suffix: str) -> Node:
         return model
     inputs = {"collection": ingest, "checkpoint": model, "index": graph[f"index-{suffix}"], "bm25": graph["bm25"]}
     adapted = graph.add("adapted", "adapt", recipe.adapt, "encoder", **inputs)
-    mapped = {"checkpoint": adapted, "embeddings": graph[f"encode-{suffix}"]}
-    graph.add("encode-adapted", "map_vectors", MapVectorsConfig(), **mapped)
+    add_mapped(graph, adapted, "adapted", suffix)
     graph.runs["adapted"] = add_retrieval(graph, adapted, "adapted", JUDGED)
     return adapted
 
@@ -364,45 +301,6 @@ def add_rerank(graph: Graph) -> None:
     graph.runs["rerank"] = graph.add("rerank", "rerank", recipe.rerank, **inputs, **members)
 
 
-def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str], tokens: str | None = None) -> Node:
-    """Encodes the collection, indexes it and searches it for the questions of `splits`. Returns the search.
-
-    `tokens`: the node with the tokens that the model reads, if not the recipe's own. A node `encode-SUFFIX` that is
-    there already is not added.
-    """
-    index = add_index(graph, model, suffix, graph["ingest"], graph[tokens or "tokens"])
-    return add_search(graph, model, f"search-{suffix}", index, splits, tokens)
-
-
-def add_search(
-    graph: Graph, model: Node, name: str, index: Node, splits: Iterable[str], tokens: str | None = None
-) -> Node:
-    """Searches an index of the model's vectors for the questions of `splits`. `tokens`: as in `add_retrieval`."""
-    recipe = graph.recipe
-    searched = [split for split in recipe.search.splits if split in splits]
-    changes = {
-        "splits": searched,
-        "unjudged_train_questions": recipe.search.unjudged_train_questions and "train" in searched,
-        # An exact index reads none of these fields, and they would change the key.
-        "approximate": None if recipe.index.kind == "flat" else recipe.search.approximate,
-    }
-    config = recipe.search.model_copy(update=changes)
-    texts = graph.texts if tokens is None else graph.texts_of(tokens)
-    inputs = {**texts, "checkpoint": model, "index": index}
-    return graph.add(name, "search", config, "encoder", **inputs)
-
-
-def add_index(graph: Graph, model: Node, suffix: str, ingest: Node, tokens: Node) -> Node:
-    """Encodes and indexes a collection. Returns the index."""
-    recipe = graph.recipe
-    encode = graph.get(f"encode-{suffix}")
-    if encode is None:
-        encode = graph.add(
-            f"encode-{suffix}", "encode", recipe.encode, "encoder", collection=ingest, tokens=tokens, checkpoint=model
-        )
-    return graph.add(f"index-{suffix}", "index", recipe.index, collection=ingest, embeddings=encode)
-
-
 def add_index_of_whole_texts(graph: Graph, model: Node) -> None:
     """What `cocondenser search` answers from, where questions were cut out of the texts that are evaluated."""
     recipe = graph.recipe
@@ -418,7 +316,8 @@ def add_results(graph: Graph) -> None:
     """The evaluation of all runs, the attention of all encoders, and the report."""
     recipe, ingest = graph.recipe, graph["ingest"]
     fusion_rows(recipe.evaluate, ["bm25", *graph.runs])  # refuses an unknown run before anything is built
-    evaluate = graph.add("evaluate", "evaluate", recipe.evaluate, collection=ingest, bm25=graph["bm25"], **graph.runs)
+    own = recipe.evaluate.model_copy(update={"others": []})  # what is measured here is the same with and without them
+    evaluate = graph.add("evaluate", "evaluate", own, collection=ingest, bm25=graph["bm25"], **graph.runs)
     attention = None
     if recipe.attention.sections:
         tokens = graph.tokens_of(recipe.attention.corpus)
@@ -428,6 +327,7 @@ def add_results(graph: Graph) -> None:
         "evaluate": evaluate,
         "attention": attention,
         "bm25": graph["bm25"],
+        "others": graph.get("others"),
         **graph.trained,
     }
     whole_recipe = {"configuration": configuration(recipe), "command": command(recipe)}

@@ -21,6 +21,8 @@ AT_START = ""
 """Used instead of a node's name for checks before anything is built."""
 PRETRAINED_FROM = ("tokens", "tokens-pretraining", "initial")
 """Nodes that a pre-training may read."""
+OTHER = "-other-"
+"""Before the name of a further collection (`evaluate.others`) in the names of its nodes: `ingest-other-scifact`."""
 PAIRS_READ_BY = ("initial", "cross-initial", "tokens-cross-encoder")
 """Nodes after which it is known what a cross-encoder reads."""
 
@@ -73,18 +75,24 @@ class Stage:
 
     def section_of(self, node: str) -> str:
         """Returns the recipe's section of a node: `stage2` of stage2-2, also in an ablation (`stage2-2 (BERT)`)."""
-        own = node.partition(" (")[0]
+        own = _own_name(node)
         return self.places.get(own) or self.section or own.partition("-")[0]
 
     def field_of(self, node: str, name: str) -> str:
         """Returns the recipe's name of a field of a node's configuration."""
-        own = node.partition(" (")[0]
+        own = _own_name(node)
         return self.places.get(f"{own}.{name}", f"{self.section_of(node)}.{name}")
 
     @cached_property
     def function(self) -> Callable[..., Metrics]:
         """Imports the stage's module."""
         return resolve_name(self.call) if isinstance(self.call, str) else self.call
+
+
+def _own_name(node: str) -> str:
+    """Returns a node's name without the row of an ablation, and without the name of a further collection."""
+    own, other, _ = node.partition(" (")[0].partition(OTHER)
+    return own + other.rstrip("-")
 
 
 def at(place: str) -> Callable[..., Any]:
@@ -105,7 +113,7 @@ STAGES: dict[str, Stage] = {
     "ingest": Stage(
         "pipeline.data.ingest:ingest",
         libraries=at("pipeline.data.ingest:libraries"),
-        places={"ingest-pretraining": "pretraining"},
+        places={"ingest-pretraining": "pretraining", "ingest-other.folder": "evaluate.others"},
         sources=at("pipeline.data.ingest:sources"),
         missing=at("pipeline.data.ingest:missing"),
         sizes={"documents": "documents", "passages": "passages", "queries": "questions"},
@@ -281,6 +289,7 @@ STAGES: dict[str, Stage] = {
         checks={"ingest": at("pipeline.evaluate.evaluate:check_collection")},
         shown=True,
     ),
+    "others": Stage("pipeline.evaluate.others:others", places={"others": "evaluate"}, shown=True),
     "attention": Stage("pipeline.evaluate.attention:attention", unread=always("corpus"), gpu=True, float32=True),
     "report": Stage("pipeline.report.build:report", identity="key", lineage=True),  # times are not an input
     "sentence_table": Stage(

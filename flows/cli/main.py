@@ -52,6 +52,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     run: """run pydocs-small --set cocondenser.budget='1_000_000 tokens' --until stage1
 run text --model models/all-MiniLM-L6-v2 --set ingest.path=notes
 run adapt --model intfloat/e5-small-v2 --collection data/scifact
+run adapt --model intfloat/e5-small-v2 --collection data/scifact --set 'evaluate.others=\\[data/nfcorpus]'
 run generated --model models/all-MiniLM-L6-v2 --collection notes --set generate.pretrained=google/flan-t5-base""",
     update: "update text",
     runs: "runs --recipe pydocs-small",

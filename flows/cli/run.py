@@ -97,14 +97,20 @@ def run_flow(prepared: "Run[Recipe]") -> "Mapping[str, Ref]":
 
 def run_outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:
     """A run's artifacts, notices and results, for JSON."""
-    from flows.graph.run_schema import read_metrics
+    from flows.graph.run_schema import read_metrics, read_others
+    from pipeline.evaluate.others_table import worse_sentences
     from pipeline.evaluate.short_tables import all_notes
     from pipeline.notices import read_notices
 
     notices = {node: lines for node, ref in refs.items() if (lines := read_notices(ref.metrics))}
-    results = read_metrics(refs)
-    notes = all_notes(results) if results else []
-    return {"artifacts": artifacts_as_json(refs), "notices": notices, "notes": notes, "results": results}
+    results, others = read_metrics(refs), read_others(refs)
+    return {
+        "artifacts": artifacts_as_json(refs),
+        "notices": notices,
+        "notes": all_notes(results) if results else [],
+        "results": results,
+        "others": {**others, "worse": worse_sentences(others)} if others else None,
+    }
 
 
 def artifacts_as_json(refs: "Mapping[str, Ref]") -> dict[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from pipeline.advice import Unfit, raise_together
 from pipeline.errors import InputError
 from pipeline.runtime.planned import Planned
 from tasks.node import Node
-from tasks.stages import STAGES, Check
+from tasks.stages import OTHER, STAGES, Check
 
 REPLACED = {"ingest": "generate", "tokens": "tokens-generate"}
 """{node: the node that trainings read instead, if a language model writes questions}."""
@@ -37,13 +37,15 @@ def check(name: str, refs: Mapping[str, Ref], wanted: Iterable[Node]) -> None:
 
 
 def check_after(node: Node, name: str) -> Check | None:
-    """The check of a node that runs once the node `name` is built. One of a node in REPLACED waits for what `node`
-    reads instead.
+    """The check of a node that runs once the node `name` is built. One of a node in REPLACED, or of the collection,
+    waits for what `node` reads instead: a further collection (`evaluate.others`) has its own nodes.
     """
     checks, inputs = STAGES[node.stage].checks, {source.name for source in node.inputs.values() if source is not None}
-    if REPLACED.get(name) in inputs:
+    instead = {old: new for old, new in REPLACED.items() if new in inputs}
+    instead |= {source.partition(OTHER)[0]: source for source in inputs if OTHER in source}
+    if name in instead:
         return None
-    replaced = next((old for old, new in REPLACED.items() if new == name and new in inputs), name)
+    replaced = next((old for old, new in instead.items() if new == name), name)
     return checks.get(replaced)
 
 

@@ -95,10 +95,51 @@ class _Metrics(_Part):
     config: dict[str, Any] = {}
 
 
-def check_metrics(metrics: Mapping[str, Any], path: Path) -> None:
-    """Raises InputError if metrics.json has values that no evaluation writes."""
+class _Figure(_Part):
+    mean: float
+    low: float
+    high: float
+
+
+class _Difference(_Figure):
+    p_holm: float
+    wins: int
+    ties: int
+    losses: int
+
+
+class _OtherCollection(_Part):
+    collection: str
+    split: Literal["dev", "test"]
+    questions: int
+    model: str
+    label: str
+    before: _Figure
+    after: _Figure
+    difference: _Difference
+
+
+class _Others(_Part):
+    measure: str
+    collections: list[_OtherCollection] = Field(min_length=1)
+
+
+def read_others(refs: Mapping[str, Ref]) -> dict[str, Any] | None:
+    """Reads others.json; None if the run measured no other collections. Raises InputError if it is damaged."""
+    if "others" not in refs:
+        return None
+    path = refs["others"].path / "others.json"
+    others = read_json(path)
+    _check(_Others, others, path)
+    return others
+
+
+def _check(model: type[_Part], value: Mapping[str, Any], path: Path) -> None:
+    """Raises InputError for values that no stage writes, and for a file that was changed."""
+    if changed(path):
+        raise InputError(f"{path}: was changed; {AGAIN}")
     try:
-        _Metrics.model_validate(metrics)
+        model.model_validate(value)
     except ValidationError as error:
         raise InputError(f"{path}: {first_line(error)}; {AGAIN}") from None
 
@@ -109,9 +150,7 @@ def read_metrics(refs: Mapping[str, Ref], *more: str) -> dict[str, Any] | None:
         return None
     path = refs["evaluate"].path / "metrics.json"
     metrics = read_json(path, *READ, *more)
-    if changed(path):
-        raise InputError(f"{path}: was changed; {AGAIN}")
-    check_metrics(metrics, path)
+    _check(_Metrics, metrics, path)
     return metrics
 
 

@@ -2,19 +2,22 @@
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from artifacts.records import Ref
-from flows.graph.run_schema import read_metrics
+from flows.graph.run_schema import read_metrics, read_others
 from flows.graph.selection import store_folder
 from flows.recipes.recipe import Recipe
-from pipeline.evaluate.short_tables import headed_tables, notes, tables
+from pipeline.evaluate.others_table import others_table, worse_sentences
+from pipeline.evaluate.short_tables import headed_tables, notes, printed, tables
 from tasks import page
 from tasks.terminal import TERMINAL, print_line, print_whole
 
@@ -23,24 +26,33 @@ def show(recipe: Recipe, refs: Mapping[str, Ref], store: Path) -> None:
     from prefect import get_run_logger
 
     console = TERMINAL.get()
-    metrics = read_metrics(refs)
+    metrics, others = read_metrics(refs), read_others(refs)
     report = refs["report"].path / "report.html" if "report" in refs else None
     if metrics:
         if console:
-            console.print()
-            for shown in tables(metrics):
-                shown.box, shown.pad_edge = box.SIMPLE_HEAD, False
-                print_whole(shown, console)
-            for note in notes(metrics):
-                console.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
-        page.best_effort(on_page, metrics, report)
-        get_run_logger().info("results\n%s", markdown(metrics))
+            show_tables(tables(metrics), notes(metrics), console)
+        page.best_effort(on_page, metrics, others, report)
+        get_run_logger().info("results\n%s", markdown(metrics, others))
+    if others and console:
+        (title, *columns), rows = others_table(others)
+        show_tables([printed(f"{title}, difference [95 % interval]", columns, rows)], [], console)
+        for sentence in worse_sentences(others):
+            console.print(sentence, style="yellow", markup=False, highlight=False, soft_wrap=True)
     if report:
         print_line(f"\nReport: {escape(str(report))}")
         get_run_logger().info("report: %s", report)
         for path in mined_pages(refs):
             print_line(f"Mined:  {escape(str(path))}")
         print_line(f"Next:   {escape(next_line(recipe.example_question, store))}")
+
+
+def show_tables(shown: Iterable[Table], notes: Iterable[str], console: Console) -> None:
+    console.print()
+    for table in shown:
+        table.box, table.pad_edge = box.SIMPLE_HEAD, False
+        print_whole(table, console)
+    for note in notes:
+        console.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def mined_pages(refs: Mapping[str, Ref]) -> list[Path]:
@@ -56,17 +68,21 @@ def next_line(question: str | None, store: Path) -> str:
     return f'{quote(command)} search "{question or "..."}"{where}'
 
 
-def on_page(metrics: Mapping[str, Any], report: Path | None) -> None:
+def on_page(metrics: Mapping[str, Any], others: Mapping[str, Any] | None, report: Path | None) -> None:
     from prefect.artifacts import create_markdown_artifact
 
     where = f"\n\nThe whole report: `{report}`\n" if report else ""
-    create_markdown_artifact(markdown(metrics) + where, key="results", description="Results and report")
+    create_markdown_artifact(markdown(metrics, others) + where, key="results", description="Results and report")
 
 
-def markdown(metrics: Mapping[str, Any]) -> str:
-    """The short tables and their notes, for the page."""
-    parts = []
-    for head, rows in headed_tables(metrics):
-        lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
-        parts.append("\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]]))
-    return "\n\n".join([*parts, *notes(metrics)])
+def markdown(metrics: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> str:
+    """The short tables and their notes, then the table of other collections, for the page."""
+    parts = [as_markdown(*table) for table in headed_tables(metrics)] + notes(metrics)
+    if others:
+        parts += [as_markdown(*others_table(others)), *worse_sentences(others)]
+    return "\n\n".join(parts)
+
+
+def as_markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])

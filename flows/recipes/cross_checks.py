@@ -38,6 +38,11 @@ def check(recipe: Sections) -> None:
         check_heads(recipe)
     check_vectors(recipe)
     check_generate(recipe)
+    if recipe.evaluate.others and recipe.existing_start is None:
+        raise ValueError(
+            "evaluate.others: measures an existing model before and after its training, but this recipe trains one "
+            "from scratch: set it to [], or start from a model (--model)"
+        )
     if recipe.adapt.queries is not None and recipe.bm25.run is not None:
         raise ValueError("adapt: bm25.run has no index for generated queries: set adapt.queries to null")
 

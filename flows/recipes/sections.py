@@ -176,10 +176,20 @@ class Sections(Config):
         return self.has_stage("condenser") or corpus_aware or cloze or begins
 
     @property
+    def existing_start(self) -> str | None:
+        """The section, and the node, of the existing model that the trainings start from. None: from scratch."""
+        if self.model is not None:
+            return "model"
+        given = [name for name in ("cocondenser", "condenser", "ict") if getattr(self, name).checkpoint is not None]
+        existing = self.initial.checkpoint is not None or self.initial.pretrained is not None
+        return next(iter(given), "initial" if existing else None)
+
+    @property
     def starts_from_embedding_model(self) -> bool:
         """Whether fine-tuning starts from an existing model without pre-training here: likely one that embeds texts."""
-        existing = self.initial.checkpoint is not None or self.initial.pretrained is not None
-        return existing and not any(self.has_stage(name) for name in ("ict", "condenser", "cocondenser"))
+        return self.existing_start == "initial" and not any(
+            self.has_stage(name) for name in ("ict", "condenser", "cocondenser")
+        )
 
     @property
     def labels_training_questions(self) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flows.dag import JUDGED
+from flows.builder import JUDGED
 from flows.recipes import yaml_layers
 from pipeline import paths
 from pipeline.data.readers import beir

@@ -81,6 +81,7 @@ def _settings(engine: Engine, changes: list[str]) -> list[str]:
     adopted = {
         "model": path(engine.model),
         "adapt.queries": "null",  # the model has been adapted
+        "evaluate.others": "[]",  # there is no start to compare it with
         "rerank": "null",
         "attention.sections": "0",  # the model has not changed
         "tokenizer.pretrained": "null",

@@ -1,5 +1,6 @@
 """The configuration of the evaluation. Imports no library that computes measures."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -10,6 +11,8 @@ from pipeline.evaluate import systems
 from pipeline.evaluate.significance import Test
 
 SPLITS = ("dev", "test")
+UNNAMED = re.compile(r"[^\w.-]+")
+"""Characters that a node's name must not have."""
 
 
 def _known(name: str) -> str:
@@ -59,6 +62,9 @@ class EvaluateConfig(Config):
     100 in the Condenser paper's analysis). `[]`: not measured."""
     answers: int = Field(ge=1, le=100)
     """Passages per question and system that are stored with the measures, for the report."""
+    others: list[Path] = Field(default=[])
+    """Further folders in BEIR's layout, not trained on. An existing model is measured on them before and after its
+    training or adaptation, by nDCG@10 over test questions (dev, if there are none). `[]`: not measured."""
 
     @field_validator("nb_recall")
     @classmethod
@@ -71,3 +77,24 @@ class EvaluateConfig(Config):
     def _names_are_distinct(self) -> Self:
         systems.check_names([*self.systems], self.fusions)
         return self
+
+    @field_validator("others")
+    @classmethod
+    def _others_have_names(cls, folders: list[Path]) -> list[Path]:
+        names = [collection_name(folder) for folder in folders]
+        for folder, name in zip(folders, names, strict=True):
+            if not name:
+                raise ValueError(f"{folder}: has no name; give the path of the folder itself")
+            if names.count(name) > 1:
+                raise ValueError(f"two collections are called {name}: rename a folder")
+        return folders
+
+    @property
+    def other_folders(self) -> dict[str, Path]:
+        """`others` by name."""
+        return {collection_name(folder): folder for folder in self.others}
+
+
+def collection_name(folder: Path) -> str:
+    """Returns the folder's name in tables and nodes; empty for `.` and `..`."""
+    return UNNAMED.sub("-", folder.name).strip("-.")

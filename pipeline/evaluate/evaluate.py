@@ -30,14 +30,18 @@ def missing(config: EvaluateConfig) -> list[str]:
 
 
 def check_collection(node: Planned) -> None:
-    """Questions to evaluate with, and other systems' answers to them; an early check."""
+    """Questions to evaluate with, and other systems' answers to them; an early check, also of `evaluate.others`."""
     import pyarrow.compute as pc
 
     from pipeline.data.stored import read_table
     from pipeline.evaluate.questions import read_split_questions
 
-    collection, config = node.input("collection").path, node.config
+    source, config = node.input("collection"), node.config
+    collection = source.path
     questions_of = {split: read_split_questions(collection, split, config.relevance) for split in SPLITS}
+    if source.name.startswith("ingest-") and not any(found.qrels for found in questions_of.values()):
+        folder = source.config.folder
+        raise InputError(f"evaluate.others: {folder}: no dev or test question has a relevant passage: leave it out")
     if not any(len(found.query_ids) for found in questions_of.values()):
         of = [("split", "in", SPLITS)]
         grades = read_table(collection / "qrels.parquet", columns=["relevance"], filters=of)["relevance"]
@@ -124,7 +128,7 @@ def assembled(
         for name, one in choices.items()
     }
     return {
-        "config": config.model_dump(exclude={"systems"}),
+        "config": config.model_dump(exclude={"systems", "others"}),
         "labels": labels(folders.get("bm25"), [*folders, *sorted(config.systems)], joined),
         "dense": dense,
         "fusion": chosen.pop(FUSION, None),

@@ -160,19 +160,24 @@ def notes(metrics: Mapping[str, Any]) -> list[str]:
 
 def tables(metrics: Mapping[str, Any]) -> "list[Table]":
     """Returns the short tables, ready to print."""
+    return [
+        printed(f"{title.replace(', ', ': ', 1)}, mean [95 % interval]", columns, rows)
+        for (title, *columns), rows in headed_tables(metrics)
+    ]
+
+
+def printed(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> "Table":
+    """Returns a table, ready to print. `columns`: after the first, which has the rows' names."""
     from rich.markup import escape
     from rich.table import Table
 
-    found = []
-    for (title, *columns), rows in headed_tables(metrics):
-        shown = Table(title=f"{title.replace(', ', ': ', 1)}, mean [95 % interval]", title_justify="left")
-        shown.add_column("", min_width=10)
-        for name in columns:
-            shown.add_column(name, justify="right")
-        for row in rows:
-            shown.add_row(*map(escape, row))
-        found.append(shown)
-    return found
+    shown = Table(title=title, title_justify="left")
+    shown.add_column("", min_width=10)
+    for name in columns:
+        shown.add_column(name, justify="right")
+    for row in rows:
+        shown.add_row(*map(escape, row))
+    return shown
 
 
 DIFFERENCE = ("p (Holm)", "wins", "ties", "losses")

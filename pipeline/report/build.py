@@ -53,11 +53,13 @@ def report(
     lineage: Sequence[Step] = (),
     attention: Path | None = None,
     bm25: Path | None = None,
+    others: Path | None = None,
     **checkpoints: Path | None,
 ) -> Metrics:
     """Writes `report.html` and its pictures as `pictures/NAME.png`, from an evaluation and the checkpoints' histories.
 
-    The analyser of `bm25` decides which words of the examples are highlighted.
+    `others`: the comparison on other collections. The analyser of `bm25` decides which words of the examples are
+    highlighted.
     `configuration`: what the recipe computes, without paths. `command`: the words of the command that computes it
     again. Equal inputs, these and `lineage` among them, give equal bytes. The page needs no other file and no network.
     Text of the collection is escaped by the template.
@@ -83,6 +85,7 @@ def report(
         verdict=results.verdict(metrics, parts[0]),
         tables=[results.table(metrics, part) for part in parts],
         pair=None if pair is None else [metrics["labels"][name] for name in pair],
+        others=None if others is None else results.others_values(read_json(others / "others.json")),
         pictures=pictures,
         neighbours=bool(metrics["splits"][parts[0].split].get("neighbours")),
         questions=questions,

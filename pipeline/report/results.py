@@ -9,6 +9,7 @@ from pydantic import Field
 
 from pipeline.config import Config
 from pipeline.evaluate.config import Measure
+from pipeline.evaluate.others_table import others_table, worse_sentences
 from pipeline.evaluate.short_tables import TABLE, shallow_notes
 from pipeline.evaluate.significance import is_significant
 from pipeline.formatting import counted, estimate_text, p_text, share_text
@@ -198,6 +199,13 @@ def verdict(metrics: Mapping[str, Any], part: SplitMeasures) -> str | None:
         counts = f"; better for {counted(int(figure['wins']), 'questions')}, worse for {figure['losses']:,}"
     text = f"{after} against {before}: {shown['mean']} {part.head} {shown['interval']}{p}{counts}."
     return text[0].upper() + text[1:]
+
+
+def others_values(others: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the template's values of others.json; `sure`: see `is_significant`."""
+    head, rows = others_table(others)
+    sure = [is_significant(row["difference"]) for row in others["collections"]]
+    return {"head": head, "rows": [*zip(rows, sure, strict=True)], "worse": worse_sentences(others)}
 
 
 def cell(figure: Mapping[str, float]) -> dict[str, str]:

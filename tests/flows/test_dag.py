@@ -44,6 +44,7 @@ RERANK = "rerank={splits: [dev, test], depth: 9}"
 FROM_FILE = "negatives_file={file: negatives.tsv, number: null, seed: 0, page_questions: 0}"
 POINTWISE = "cross_encoder.loss=pointwise"
 SECTIONS = "attention.sections=9"
+OTHERS = "evaluate.others=[data/scifact, data/nfcorpus]"
 WRITES = "generate.checkpoint=a-language-model"
 LABELLED = ["denoise.threshold=0.9", POINTWISE, PSEUDO, "search.unjudged_train_questions=true", RERANK, "ensemble=2"]
 
@@ -57,8 +58,9 @@ def test_every_stage_is_used() -> None:
     )
     of_other_flows = {"ablation", "sentence_table", "sentence_model", "sentence_tune", "sentence_summary"}
     written = nodes(resolve("generated", [WRITES]))
-    assert {n.stage for n in (*mined, *from_file, *written)} == set(STAGES) - of_other_flows
-    for dag in (mined, from_file, written):
+    compared = nodes(resolve("adapt", [OTHERS]))
+    assert {n.stage for n in (*mined, *from_file, *written, *compared)} == set(STAGES) - of_other_flows
+    for dag in (mined, from_file, written, compared):
         check(dag)
     assert names(mined)[-25:] == [
         *(
@@ -87,8 +89,9 @@ def test_every_stage_is_used() -> None:
     assert next(n for n in from_file if n.name == "search-stage1").config.splits == ["train", "dev", "test"]
 
 
-def inputs(node_name: str, *settings: str) -> dict[str, str | None]:
-    return {argument: n.name if n else None for argument, n in node(node_name, *settings).inputs.items()}
+def inputs(node_name: str, *settings: str, recipe: str = "tiny") -> dict[str, str | None]:
+    read = node(node_name, *settings, recipe=recipe).inputs
+    return {argument: n.name if n else None for argument, n in read.items()}
 
 
 ADAPTED = ["adapted", "encode-adapted", "index-adapted", "search-adapted"]

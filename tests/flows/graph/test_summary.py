@@ -1,11 +1,19 @@
 """What a run prints at its end."""
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from others import OTHERS, WORSE
+
+from artifacts.records import Ref
+from flows.cli.run import run_outcome
+from flows.graph.run_schema import read_others
 from flows.graph.summary import markdown, mined_pages, next_line
+from pipeline.errors import InputError
 
 
 def test_the_next_command_is_a_search(monkeypatch, tmp_path: Path) -> None:
@@ -69,3 +77,35 @@ def test_a_split_with_answers_has_a_table_of_hits() -> None:
     lines = markdown(metrics).splitlines()
     assert lines[0] == "| test, 9 questions | MRR@10 | nDCG@10 | R@100 |"
     assert lines[4:] == table
+
+
+def test_other_collections_follow_the_results() -> None:
+    figure = {"mean": 0.4966, "low": 0.475, "high": 0.519}
+    systems = {"stage2": dict.fromkeys(("RR@10", "nDCG@10", "R@100"), figure)}
+    metrics = {"labels": {"stage2": "stage 2"}, "splits": {"dev": {"questions": 9, "systems": systems}}}
+    lines = markdown(metrics, OTHERS).splitlines()
+    columns = "difference | p (Holm) | wins | ties | losses |"
+    assert lines[4:] == [
+        f"| other collections, nDCG@10 | questions | existing model | stage 2 | {columns}",
+        "|---|---|---|---|---|---|---|---|---|",
+        "| nfcorpus | 1,234 test | .300 | .281 | −.019 [−.029, −.009] | .004 | 3 | 1,000 | 231 |",
+        "| <adi> | 1,234 test | .310 | .312 | .002 [−.008, .012] | .710 | 3 | 1,000 | 231 |",
+        "",
+        WORSE,
+    ]
+
+
+def others_ref(folder: Path, others: dict[str, Any]) -> dict[str, Ref]:
+    (folder / "others.json").write_text(json.dumps(others))
+    return {"others": Ref("others", *["0" * 64] * 3, folder, {})}
+
+
+def test_json_has_the_other_collections_and_the_sentences(tmp_path: Path) -> None:
+    assert run_outcome({})["others"] is None
+    assert run_outcome(others_ref(tmp_path, OTHERS))["others"] == {**OTHERS, "worse": [WORSE]}
+
+
+def test_a_damaged_table_of_other_collections_is_one_line(tmp_path: Path) -> None:
+    for damaged in ({}, {**OTHERS, "collections": []}, {**OTHERS, "collections": [{"collection": "adi"}]}):
+        with pytest.raises(InputError, match=r"others\.json: [^\n]+$"):
+            read_others(others_ref(tmp_path, damaged))

@@ -75,12 +75,15 @@ def test_an_adapted_model_is_searched_and_exported(served: dict[str, str], tmp_p
 
     changes = [f"adapt.{field}={json.dumps(value)}" for field, value in EASY.model_dump(mode="json").items()]
     changes += ["evaluate.bootstrap_samples=100", "machine.precision=float32"]
+    changes.append(f"evaluate.others=[{beir(tmp_path / 'ships', documents=30)}]")
     settings = [word for change in changes for word in ("--set", change)]
     output = json.loads(
         call("evaluate-model", str(model), str(folder), "--adapt", "--device", "cpu", "--json", *settings)
     )
     systems = output["results"]["splits"]["test"]["systems"]
     assert [*systems] == ["bm25", "model", "adapted", "fusion", "bm25 + model"]
+    [ships] = output["others"]["collections"]
+    assert (ships["collection"], ships["split"], ships["questions"], ships["model"]) == ("ships", "test", 8, "adapted")
     adapted = output["artifacts"]["adapted"]
     assert adapted["metrics"]["used"] == "yes"
     assert (Path(adapted["path"]) / "2_Dense").is_dir()

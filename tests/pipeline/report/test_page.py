@@ -7,6 +7,7 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from others import OTHERS, WORSE
 from reported import CONFIG, LINEAGE, WHOLE, elements, work
 
 from pipeline.bm25.settings import write_settings
@@ -147,3 +148,18 @@ def test_times_are_shown_in_readable_units():
         *("0.0 s", "10 s", "59 s", "1 min 00 s", "1 h 00 min", "27 h 47 min")
     ]
     assert [hours(s) for s in (0, 10, 900, 360_000)] == ["0", "< 0.01", "0.25", "100.0"]
+
+
+def test_other_collections_have_a_section(inputs, page, tmp_path):
+    assert "Other collections" not in page
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "others.json").write_text(json.dumps(OTHERS))
+    given = {**inputs, "others": tmp_path / "others"}
+    report(CONFIG, **given, lineage=LINEAGE, **WHOLE, work=work(tmp_path / "out"))
+    text = (tmp_path / "out" / "report.html").read_text()
+    section = text.split('<section id="others">')[1].split("</section>")[0]
+    assert f"<p>{WORSE}</p>" in section
+    assert '<th scope="row">nfcorpus</th><td>1,234 test</td><td>.300</td><td>.281</td><td>−.019 [' in section
+    assert '<th scope="row">&lt;adi&gt;</th>' in section
+    assert section.count('class="unsure"') == 5  # only the differences of the second row
+    assert '<a href="#others">' in text
