@@ -31,7 +31,7 @@ LABELS: dict[str, tuple[str, ...]] = {
     "fusion_labels": ("negatives_from", "negative_depth"),
 }
 """Its fields that make a training on such questions gentle: soft labels instead of one right passage."""
-TRAINING = ("epochs", "batch_queries", "temperature", "dropout", "optimiser")
+TRAINING = ("epochs", "batch_queries", "temperature", "dropout", "optimiser", "merge")
 TAKEN = {
     "stage1": TRAINING,
     "stage2": TRAINING,
