@@ -65,7 +65,7 @@ class Stage:
     """Receives `lineage`: what its inputs were built from, and the cost. Then its bytes are not its identity."""
 
     sizes: Mapping[str, str] = field(default_factory=dict)
-    """{count among the metrics: what it counts} that the user sees beside the artifact."""
+    """{count among the metrics: what it counts} that the user sees next to the artifact."""
     notices: NoticeTexts = field(default_factory=dict)
     """Counts among the metrics that the user sees as notices."""
     pretrains: bool = False

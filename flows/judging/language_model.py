@@ -20,7 +20,7 @@ LONGEST = 8000
 """Characters of a passage that the model reads."""
 ANSWER_TOKENS = 300
 TRIES = 2
-"""How often the model is asked for a passage, until its answer has a grade."""
+"""How often the model is queried for a passage, until its answer has a grade."""
 GRADE = re.compile(r"grade\W{0,12}([0-3])(?![\d.,]*\d)", re.IGNORECASE)
 INSTRUCTIONS = """\
 You judge search results. You get a question and a passage. Grade how well the passage answers the question:
