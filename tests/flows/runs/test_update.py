@@ -183,7 +183,8 @@ def test_an_update_end_to_end(run_served, call_cli, tmp_path: Path) -> None:
     for number in range(80):
         write_note(notes, number, f"{WORDS[number % 12]} {WORDS[number // 12]}")
     recipe.write_text(
-        f"extends: text\ningest: {{path: {notes}, remaining_words: 5}}\ntokenizer: {{vocab_size: 400}}\n"
+        f"extends: text\ningest: {{path: {notes}, remaining_words: 5, near_duplicates: null}}\n"
+        "tokenizer: {vocab_size: 400}\n"
         "initial: {layers: 2, hidden_size: 32, heads: 2, intermediate_size: 64}\n"
         "condenser: {budget: 2 steps, head_layers: 1, skip_from: 1}\n"
         "cocondenser: {budget: 2 steps, skip_from: 1, span_min: 4}\n"
