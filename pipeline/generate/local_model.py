@@ -100,15 +100,9 @@ class Writer:
         try:
             return self._templated(messages)
         except Exception as error:  # whatever the template raises
-            system, asked, *rest = messages
-            if system["role"] != "system":
+            if messages[0]["role"] != "system":
                 raise InputError(f"generate: the model's chat template fails: {reason(error)}") from error
-            # Some templates know no system message.
-            first = {"role": "user", "content": f"{system['content']}\n\n{asked['content']}"}
-            try:
-                return self._templated([first, *rest])
-            except Exception as second:
-                raise InputError(f"generate: the model's chat template fails: {reason(second)}") from second
+        return self.ids(without_system(messages))  # some templates know no system message
 
     def _templated(self, messages: Sequence[Message]) -> list[int]:
         text = self.tokenizer.apply_chat_template(
@@ -148,6 +142,12 @@ class Writer:
             (key, Answer("\n".join(texts[row : row + returned]), len(ids), sum(lengths[row : row + returned])))
             for row, (key, ids) in zip(range(0, len(texts), returned), prompts, strict=True)
         ]
+
+
+def without_system(messages: Sequence[Message]) -> list[Message]:
+    """Returns the messages with the system's text before that of the first user."""
+    system, asked, *rest = messages
+    return [{"role": "user", "content": f"{system['content']}\n\n{asked['content']}"}, *rest]
 
 
 def load(folder: Path) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
