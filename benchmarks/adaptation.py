@@ -27,7 +27,7 @@ from flows.graph.selection import store_folder
 from flows.runs.fine_tuning import fine_tuning
 from flows.runs.zero_shot import ADAPT_QUERIES, zero_shot_recipe
 from pipeline.data.readers.beir import qrels_files
-from pipeline.evaluate.significance import p_values
+from pipeline.evaluate.significance.paired import p_values
 from pipeline.formatting import p_text, share_text
 
 MEASURE = "nDCG@10"

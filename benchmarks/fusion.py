@@ -20,7 +20,7 @@ from flows.graph.prepare import prepare
 from flows.graph.selection import store_folder
 from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.evaluate.short_tables import way_of
-from pipeline.evaluate.significance import is_significant
+from pipeline.evaluate.significance.paired import is_significant
 from pipeline.formatting import counted, p_text, share_text
 
 MEASURE = "nDCG@10"

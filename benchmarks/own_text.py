@@ -24,7 +24,7 @@ from flows.serving.engine import By, newest_engine
 from flows.serving.question import WAYS, Question, Session
 from flows.serving.session import open_session
 from pipeline.errors import InputError
-from pipeline.evaluate.significance import p_values
+from pipeline.evaluate.significance.paired import p_values
 from pipeline.formatting import p_text, share_text
 
 DEPTH = 10

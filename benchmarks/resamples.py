@@ -6,7 +6,7 @@ from statistics import median
 
 import numpy as np
 
-from pipeline.evaluate import bootstrap
+from pipeline.evaluate.significance import bootstrap
 
 ROUNDS = 3
 QUESTIONS, SAMPLES, COLUMNS = 10_570, 10_000, 6

@@ -14,7 +14,7 @@ from pipeline.ablation.config import SEEDED, UNTUNED, Negatives
 from pipeline.config import Config, Seed, Whole
 from pipeline.errors import InputError
 from pipeline.evaluate.config import Measure
-from pipeline.evaluate.significance import Test
+from pipeline.evaluate.significance.paired import Test
 from tasks.page import key
 
 MOST = 1_000_000_000

@@ -53,7 +53,7 @@ def fuse(
 
     Another method or weight is used if you name it, or if at least 50 judged dev questions (--qrels) prove it better.
     """
-    from pipeline.evaluate.fuse_files import fuse_files
+    from pipeline.evaluate.fusion.files import fuse_files
     from pipeline.evaluate.short_tables import fusion_text
     from pipeline.formatting import share_text
 

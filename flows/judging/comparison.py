@@ -12,8 +12,8 @@ from flows.judging.record import Judgements
 from pipeline.errors import InputError
 from pipeline.evaluate.compare import known_measure
 from pipeline.evaluate.measures import MEASURES, measure
-from pipeline.evaluate.sequential import LOOKS, Look, look_counts, looks
-from pipeline.evaluate.significance import tabulated
+from pipeline.evaluate.significance.paired import tabulated
+from pipeline.evaluate.significance.sequential import LOOKS, Look, look_counts, looks
 
 SAMPLES = 10_000
 """Resamples of the bootstrap, and of the randomisation test."""

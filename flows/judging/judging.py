@@ -14,7 +14,7 @@ from flows.judging.record import Asked, Graded, Line, Noted, Skipped, Undone, mi
 from flows.serving.line_log import LineLog
 from pipeline.data.search_log import normal_form
 from pipeline.errors import InputError
-from pipeline.evaluate.sequential import look_counts
+from pipeline.evaluate.significance.sequential import look_counts
 from pipeline.notices import one_line
 
 LONGEST_NOTE = 2000

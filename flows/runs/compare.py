@@ -21,7 +21,7 @@ from pipeline.evaluate.compare import (
 )
 from pipeline.evaluate.measures import HITS
 from pipeline.evaluate.short_tables import NOTHING_CHOSEN
-from pipeline.evaluate.significance import Test
+from pipeline.evaluate.significance.paired import Test
 
 
 @dataclass(frozen=True)

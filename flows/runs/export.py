@@ -175,7 +175,7 @@ def _check_artifacts(chosen: Exportable, parts: Sequence[Part]) -> dict[str, str
 
 
 def _source(chosen: Exportable, parts: Sequence[Part]) -> "Source":
-    from pipeline.evaluate.fusion import Choice
+    from pipeline.evaluate.fusion.fuse import Choice
     from pipeline.export.source import Source, question
 
     engine, recipe = chosen.engine, recipe_of(chosen.engine.run, "encoder", "encode", "evaluate", "search")

@@ -21,7 +21,7 @@ from pipeline.data.near_duplicates import Groups
 from pipeline.data.runs import Run
 from pipeline.errors import InputError
 from pipeline.evaluate.document_ranking import fuse_documents, rank_documents
-from pipeline.evaluate.fusion import Choice
+from pipeline.evaluate.fusion.fuse import Choice
 from pipeline.formatting import counted
 from pipeline.notices import one_line
 

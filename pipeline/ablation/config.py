@@ -6,7 +6,7 @@ from pydantic import Field
 
 from pipeline.config import Config, Seed
 from pipeline.evaluate.config import Measure
-from pipeline.evaluate.significance import Test
+from pipeline.evaluate.significance.paired import Test
 
 if TYPE_CHECKING:
     pass
@@ -51,7 +51,7 @@ class AblationConfig(Config):
     measures: list[Measure] = Field(min_length=1)
     """Measures of the table and the page; the files have all measures of the evaluation."""
     test: Test
-    """Test of differences, paired by question (pipeline/evaluate/significance.py)."""
+    """Test of differences, paired by question (pipeline/evaluate/significance/paired.py)."""
     samples: int = Field(ge=100, le=1_000_000)
     """Resamples of the questions, for intervals over several seeds and of differences, and the randomisation test."""
     seed: Seed

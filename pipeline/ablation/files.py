@@ -27,8 +27,8 @@ from pipeline.ablation.data import (
 from pipeline.config import Config
 from pipeline.data.parquet import read_parquet, write_parquet
 from pipeline.data.stored import input_error_on_read
-from pipeline.evaluate.bootstrap import DIGITS
 from pipeline.evaluate.measures import HITS, MEASURES
+from pipeline.evaluate.significance.bootstrap import DIGITS
 
 if TYPE_CHECKING:
     import pyarrow

@@ -8,7 +8,7 @@ from pipeline.ablation import table
 from pipeline.ablation.config import UNTUNED, AblationConfig, CellConfig
 from pipeline.ablation.data import AblationData, cell_name
 from pipeline.ablation.table import HEADINGS, Figure
-from pipeline.evaluate import significance
+from pipeline.evaluate.significance import paired
 from pipeline.formatting import counted, p_text, share_text
 from pipeline.report.build import ATTENTION
 from pipeline.report.figures import Picture
@@ -128,7 +128,7 @@ def difference_rows(
             "mean": f"{'+' if t['mean'] > 0 else ''}{share_text(t['mean'])}",
             "interval": f"[{share_text(t['low'])}, {share_text(t['high'])}]",
             "p": p_text(t["p_holm"]),
-            "sure": significance.is_significant(t),
+            "sure": paired.is_significant(t),
             "counts": " / ".join(f"{t[name]:,}" for name in ("wins", "ties", "losses")),
         }
         for t in matching

@@ -12,11 +12,11 @@ import numpy as np
 
 from pipeline.ablation.config import UNTUNED, AblationConfig, CellConfig, Negatives
 from pipeline.ablation.data import RUN_COLUMNS, AblationData, Kind, known_cut
-from pipeline.evaluate import significance
-from pipeline.evaluate.bootstrap import summary
 from pipeline.evaluate.rows import FUSION
 from pipeline.evaluate.shallow import shallow
 from pipeline.evaluate.short_tables import TABLE
+from pipeline.evaluate.significance import paired
+from pipeline.evaluate.significance.bootstrap import summary
 from pipeline.formatting import share_text
 from pipeline.runtime.work import Metrics
 
@@ -112,7 +112,7 @@ def differences(
     if not pairs:
         return []
     samples = {"permutations": config.samples, "samples": config.samples, "seed": config.seed}
-    by_pair = significance.tabulated(means, kind, [*pairs], config.test, **samples)["differences"]
+    by_pair = paired.tabulated(means, kind, [*pairs], config.test, **samples)["differences"]
     return [
         {**place, "measure": measure, **figure}
         for (a, b), place in pairs.items()
@@ -156,7 +156,7 @@ def table_lines(
     sure = {
         (t["row"], t["negatives"], t["size"])
         for t in tests
-        if (t["split"], t["measure"]) == (split, measure) and significance.is_significant(t)
+        if (t["split"], t["measure"]) == (split, measure) and paired.is_significant(t)
     }
     rows = dict.fromkeys([f["row"] for f in own if f["negatives"] is None] + [cell.row for cell in config.cells])
     shown = []

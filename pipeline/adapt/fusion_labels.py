@@ -17,7 +17,7 @@ from pipeline.config import Config
 from pipeline.data.runs import Run, read_run
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
-from pipeline.evaluate.fusion import Choice, fuse
+from pipeline.evaluate.fusion.fuse import Choice, fuse
 from pipeline.finetune.training_pools import first_negatives
 from pipeline.notices import noticed
 from pipeline.runtime.work import Metrics, Work

@@ -17,7 +17,7 @@ from pipeline.data.runs import Run
 from pipeline.dense.exact import Found, exact_top_k
 from pipeline.dense.rescore import best_k
 from pipeline.evaluate.measures import MEASURES, measure
-from pipeline.evaluate.significance import p_values, rounded_p
+from pipeline.evaluate.significance.paired import p_values, rounded_p
 
 AGREEING = 10
 """First passages of the fusion: the first has grade 10, the last 1."""

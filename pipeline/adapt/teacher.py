@@ -13,7 +13,7 @@ from pipeline.data.passages import Passages
 from pipeline.data.runs import Run, ranked
 from pipeline.dense.exact import exact_top_k
 from pipeline.dense.index_files import Index
-from pipeline.evaluate.fusion import Choice, fuse
+from pipeline.evaluate.fusion.fuse import Choice, fuse
 from pipeline.runtime.work import Progress
 
 EQUAL = Choice("z_score_sum", 0.5)

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.data.qrels import Qrels, read_qrels
 from pipeline.errors import InputError
-from pipeline.evaluate.bootstrap import interval, resampled_means, rounded
+from pipeline.evaluate.significance.bootstrap import interval, resampled_means, rounded
 
 
 @dataclass(frozen=True)

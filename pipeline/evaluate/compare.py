@@ -11,9 +11,9 @@ import numpy as np
 
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
-from pipeline.evaluate.bootstrap import interval, resampled_means, rounded
 from pipeline.evaluate.measures import measure_name
-from pipeline.evaluate.significance import SAMES, Test, holm, outcomes, p_values, rounded_p
+from pipeline.evaluate.significance.bootstrap import interval, resampled_means, rounded
+from pipeline.evaluate.significance.paired import SAMES, Test, holm, outcomes, p_values, rounded_p
 
 Figures = Mapping[str, Mapping[str, float]]
 """{system: {question: figure}} of one measure."""

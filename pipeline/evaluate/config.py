@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from pipeline.config import Config, Seed
 from pipeline.evaluate import systems
-from pipeline.evaluate.significance import Test
+from pipeline.evaluate.significance.paired import Test
 
 SPLITS = ("dev", "test")
 UNNAMED = re.compile(r"[^\w.-]+")

@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.data.documents import Documents, best_rows
 from pipeline.data.runs import Run, ranked, ranks
-from pipeline.evaluate.fusion import RECIPROCAL_K, Choice, fuse
+from pipeline.evaluate.fusion.fuse import RECIPROCAL_K, Choice, fuse
 
 BEST = 3
 """Passages of a document that may contribute to its score. Two and five gave the same on PostgreSQL's documentation."""

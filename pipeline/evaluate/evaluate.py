@@ -13,7 +13,7 @@ from pipeline.evaluate import systems
 from pipeline.evaluate.config import SPLITS, EvaluateConfig
 from pipeline.evaluate.rows import FUSION, fusion_rows, labels, last_dense
 from pipeline.evaluate.short_tables import tables_of
-from pipeline.evaluate.significance import FEWEST, is_significant
+from pipeline.evaluate.significance.paired import FEWEST, is_significant
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work, silent
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from pipeline.data.runs import Run
-    from pipeline.evaluate.fusion_choice import FusionChoice
+    from pipeline.evaluate.fusion.choice import FusionChoice
 
 
 def missing(config: EvaluateConfig) -> list[str]:

@@ -19,7 +19,7 @@ from ir_measures import AP, RR, R, Success, nDCG
 
 from pipeline.data.qrels import Qrels
 from pipeline.data.runs import Run
-from pipeline.evaluate.bootstrap import rounded
+from pipeline.evaluate.significance.bootstrap import rounded
 
 Providers = Sequence[tuple[Any, int | None, Mapping[str, ir_measures.Measure]]]
 PROVIDERS: Providers = (

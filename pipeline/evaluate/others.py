@@ -60,7 +60,7 @@ def corrected(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the rows with p_holm over all of them, by Holm's method."""
     import numpy as np
 
-    from pipeline.evaluate.significance import holm, rounded_p
+    from pipeline.evaluate.significance.paired import holm, rounded_p
 
     p_C = holm(np.array([[row["difference"]["p"]] for row in rows]))[:, 0]
     return [

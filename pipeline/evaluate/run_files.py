@@ -17,7 +17,7 @@ from pipeline.data.text.text_files import check_file
 from pipeline.errors import InputError
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.evaluate.shallow import cut_at, shallow
-from pipeline.evaluate.significance import Test, tabulated
+from pipeline.evaluate.significance.paired import Test, tabulated
 from pipeline.runtime.work import silent
 
 Estimates = Mapping[str, Mapping[str, float]]

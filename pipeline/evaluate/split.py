@@ -21,14 +21,14 @@ from pipeline.evaluate.document_ranking import (
     of_documents,
     with_first_passages,
 )
-from pipeline.evaluate.fusion import fuse
-from pipeline.evaluate.fusion_choice import FusionChoice, Judged, choose, ways_of
+from pipeline.evaluate.fusion.choice import FusionChoice, Judged, choose, ways_of
+from pipeline.evaluate.fusion.fuse import fuse
 from pipeline.evaluate.measures import HIT_PROVIDERS, HITS, MEASURES, PROVIDERS, Providers, as_ranks, measure, nb_recall
 from pipeline.evaluate.questions import SplitQuestions, select_questions
 from pipeline.evaluate.rows import compared, is_dense
 from pipeline.evaluate.shallow import cut_at
 from pipeline.evaluate.short_tables import NO_DEV
-from pipeline.evaluate.significance import tabulated
+from pipeline.evaluate.significance.paired import tabulated
 from pipeline.runtime.work import Work
 
 if TYPE_CHECKING:

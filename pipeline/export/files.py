@@ -11,7 +11,7 @@ from pipeline.data.runs import read_run, trec_ids, writer
 from pipeline.dense.index_files import read_description
 from pipeline.evaluate.config import SPLITS
 from pipeline.evaluate.document_ranking import fuse_documents
-from pipeline.evaluate.fusion import Choice
+from pipeline.evaluate.fusion.fuse import Choice
 from pipeline.export.source import Source
 from pipeline.runtime.work import Progress
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.collection import read_queries
-from pipeline.evaluate.fusion import Choice
+from pipeline.evaluate.fusion.fuse import Choice
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import Form, passage_rows, question_rows, read_form
 from pipeline.tokenization.token_files import Tokens

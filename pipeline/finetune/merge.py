@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline.evaluate.significance import FEWEST, Better, proven_better
+from pipeline.evaluate.significance.paired import FEWEST, Better, proven_better
 from pipeline.finetune.config import MergeConfig
 from pipeline.finetune.validation import Candidates, ValidationConfig, read_candidates
 from pipeline.runtime.work import Metrics

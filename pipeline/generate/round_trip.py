@@ -16,7 +16,7 @@ from pipeline.data.runs import Run
 from pipeline.dense.index_files import open_index
 from pipeline.dense.question_encoder import question_encoder
 from pipeline.dense.search import check_model
-from pipeline.evaluate.fusion import fuse
+from pipeline.evaluate.fusion.fuse import fuse
 from pipeline.modeling.biencoder import encode_rows
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.runtime.work import Progress

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.evaluate.significance import SAMES
+from pipeline.evaluate.significance.paired import SAMES
 from pipeline.report.figures import BAD, CURVES, GOOD, INK, SIZE, Picture, picture
 
 STYLES = ("-", "--", ":", "-.")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.evaluate.bootstrap import rounded
+from pipeline.evaluate.significance.bootstrap import rounded
 from pipeline.modeling.packing import to_device, upload
 from pipeline.runtime.work import Metrics
 from pipeline.sentences.measures import correlations

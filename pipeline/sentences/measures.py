@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.evaluate.bootstrap import interval, resampled_means, rounded
+from pipeline.evaluate.significance.bootstrap import interval, resampled_means, rounded
 
 CELLS = 4_000_000
 """Numbers of one block of resamples: 32 MB."""

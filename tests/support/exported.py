@@ -124,7 +124,7 @@ def make_store(nodes: dict[str, Path], root: Path, encoder: EncoderConfig) -> St
 
 
 def source_of(nodes: dict[str, Path], encoder: EncoderConfig) -> Source:
-    from pipeline.evaluate.fusion import Choice
+    from pipeline.evaluate.fusion.fuse import Choice
 
     return Source(
         recipe="one",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipeline.data.runs import ranked
-from pipeline.evaluate.fusion import Choice, fuse
+from pipeline.evaluate.fusion.fuse import Choice, fuse
 
 
 def fuse_lists(

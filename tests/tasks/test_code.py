@@ -90,7 +90,7 @@ FORMULAS = {
         {"finetune"},
     ),
     "fusion": (
-        "evaluate/fusion.py",
+        "evaluate/fusion/fuse.py",
         "off_R / spread_Q",
         "off_R * spread_Q",
         {"evaluate", "adapt", "fusion_labels", "generate"},

@@ -14,8 +14,8 @@ from pipeline.ablation import files
 from pipeline.ablation.config import AblationConfig, CellConfig
 from pipeline.ablation.data import AblationData, Cell, RunResults
 from pipeline.errors import InputError
-from pipeline.evaluate.bootstrap import summary
 from pipeline.evaluate.measures import HITS, MEASURES
+from pipeline.evaluate.significance.bootstrap import summary
 
 
 def run(seed: int) -> RunResults:

@@ -22,7 +22,7 @@ from pipeline.data.filter import Where
 from pipeline.data.near_duplicates import Groups
 from pipeline.dense.exact_gpu import GpuVectors
 from pipeline.errors import InputError
-from pipeline.evaluate.fusion import Choice
+from pipeline.evaluate.fusion.fuse import Choice
 
 WORDS = [f"word{n}" for n in range(12)]
 DEPTH = 30

@@ -26,7 +26,7 @@ from flows.serving.session import open_session
 from pipeline.bm25.index_process import clean_question
 from pipeline.dense.shard_reuse import sha256
 from pipeline.errors import InputError
-from pipeline.evaluate.fusion import Choice
+from pipeline.evaluate.fusion.fuse import Choice
 
 pytestmark = pytest.mark.usefixtures("kept_searchers")
 

@@ -30,9 +30,9 @@ from pipeline.ablation import page as ablation_page
 from pipeline.ablation import table as ablation_table
 from pipeline.ablation.ablation import ablation, render
 from pipeline.errors import InputError
-from pipeline.evaluate.bootstrap import interval, resampled_means
 from pipeline.evaluate.measures import HITS, MEASURES
-from pipeline.evaluate.significance import holm, p_values
+from pipeline.evaluate.significance.bootstrap import interval, resampled_means
+from pipeline.evaluate.significance.paired import holm, p_values
 from pipeline.runtime.work import silent
 
 

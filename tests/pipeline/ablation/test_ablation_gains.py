@@ -13,9 +13,9 @@ from ablated import QUESTIONS, SIZES, STRENGTH, config, make_inputs, places, und
 from pipeline.ablation import files
 from pipeline.ablation.ablation import ablation
 from pipeline.ablation.gains import gains
-from pipeline.evaluate.bootstrap import interval, resampled_means
 from pipeline.evaluate.measures import HITS, MEASURES
-from pipeline.evaluate.significance import holm, p_values
+from pipeline.evaluate.significance.bootstrap import interval, resampled_means
+from pipeline.evaluate.significance.paired import holm, p_values
 
 STEPS = [
     ("bm25", "stage1", "none", "pretrained"),

@@ -23,8 +23,8 @@ from pipeline.ablation.data import collect
 from pipeline.ablation.join import join_folders
 from pipeline.data.parquet import read_parquet, write_parquet
 from pipeline.errors import InputError
-from pipeline.evaluate.bootstrap import summary
 from pipeline.evaluate.measures import HITS, MEASURES
+from pipeline.evaluate.significance.bootstrap import summary
 from pipeline.runtime.work import silent
 
 QUESTIONS = 12

@@ -12,7 +12,7 @@ from pipeline.adapt.fusion_labels import EQUAL, FusionLabelsConfig, fusion_label
 from pipeline.data.collection import write_table
 from pipeline.data.runs import SCHEMA, Run, ranked
 from pipeline.errors import InputError
-from pipeline.evaluate.fusion import fuse
+from pipeline.evaluate.fusion.fuse import fuse
 from pipeline.finetune.pools import read_pools
 from pipeline.finetune.soft_targets import teacher_scores
 

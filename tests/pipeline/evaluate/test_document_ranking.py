@@ -20,8 +20,8 @@ from pipeline.errors import InputError
 from pipeline.evaluate.config import EvaluateConfig
 from pipeline.evaluate.document_ranking import fewest_documents, fuse_documents, numbered, of_documents
 from pipeline.evaluate.evaluate import evaluate
-from pipeline.evaluate.fusion import Choice, fuse
-from pipeline.evaluate.fusion_choice import Judged, reciprocal_ranks_of
+from pipeline.evaluate.fusion.choice import Judged, reciprocal_ranks_of
+from pipeline.evaluate.fusion.fuse import Choice, fuse
 from pipeline.evaluate.short_tables import notes
 from pipeline.runtime.work import Work, silent
 

@@ -19,14 +19,14 @@ from searched import write_collection
 from pipeline.data import runs
 from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.evaluate import bootstrap
-from pipeline.evaluate.bootstrap import interval, resampled_means
 from pipeline.evaluate.config import EvaluateConfig
 from pipeline.evaluate.evaluate import answering_system, evaluate, missing
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.evaluate.per_query import measure_rows
 from pipeline.evaluate.rows import compared, fusion_rows
 from pipeline.evaluate.short_tables import default_system, notes, tables
+from pipeline.evaluate.significance import bootstrap
+from pipeline.evaluate.significance.bootstrap import interval, resampled_means
 from pipeline.formatting import p_text, share_text
 from pipeline.runtime.work import Work, silent
 

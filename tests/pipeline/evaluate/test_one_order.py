@@ -15,8 +15,8 @@ from writing import put
 from pipeline.data import runs
 from pipeline.evaluate import systems
 from pipeline.evaluate.evaluate import evaluate
-from pipeline.evaluate.fuse_files import fuse_files, numbered_run
-from pipeline.evaluate.fusion import union
+from pipeline.evaluate.fusion.files import fuse_files, numbered_run
+from pipeline.evaluate.fusion.fuse import union
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.run_files import evaluate_files
 from pipeline.runtime.work import Work, silent

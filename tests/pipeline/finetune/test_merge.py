@@ -35,7 +35,7 @@ def test_half_of_each_weight_is_that_of_the_start(world, work, inline) -> None:
 
 def test_dev_questions_choose_a_share(world, work, inline, monkeypatch) -> None:
     monkeypatch.setattr(merging, "FEWEST", 3)
-    monkeypatch.setattr("pipeline.evaluate.significance.FEWEST", 3)
+    monkeypatch.setattr("pipeline.evaluate.significance.paired.FEWEST", 3)
     metrics, _ = train(world, work(), merge=CHOSEN)
     assert {f"merge_{share}_dev_RR@10" for share in ("0.5", "0.25", "1")} <= metrics.keys()
     assert metrics["merge_share"] in CHOSEN.shares

@@ -15,7 +15,8 @@ from pipeline.data.run_files import run_file_rows
 from pipeline.data.text import text_files
 from pipeline.data.text.delimited import tab_separated
 from pipeline.errors import InputError
-from pipeline.evaluate import fuse_files, systems
+from pipeline.evaluate import systems
+from pipeline.evaluate.fusion import files as fuse_files
 from pipeline.evaluate.run_files import evaluate_files
 from pipeline.negatives import from_file
 from pipeline.negatives.from_file import table_negatives

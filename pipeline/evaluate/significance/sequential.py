@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from pipeline.evaluate.significance import SURE, Test, holm, p_values, rounded_p
+from pipeline.evaluate.significance.paired import SURE, Test, holm, p_values, rounded_p
 
 LOOKS = 5
 BOUNDARY = 2.040

@@ -11,8 +11,8 @@ from flows.recipes.recipe import resolve
 from pipeline.data.collection import schemas, write_table
 from pipeline.data.run_files import run_file_rows
 from pipeline.errors import InputError
-from pipeline.evaluate.fuse_files import WAYS, fuse_files
-from pipeline.evaluate.fusion_choice import ways_of
+from pipeline.evaluate.fusion.choice import ways_of
+from pipeline.evaluate.fusion.files import WAYS, fuse_files
 
 
 def trec(folder: Path, name: str, **lists: str) -> Path:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.data.runs import Run
-from pipeline.evaluate.fusion import Choice, Method, union
+from pipeline.evaluate.fusion.fuse import Choice, Method, union
 from pipeline.evaluate.short_tables import NO_DEV
-from pipeline.evaluate.significance import FEWEST, SURE, Test, proven_better
+from pipeline.evaluate.significance.paired import FEWEST, SURE, Test, proven_better
 from pipeline.formatting import counted, p_text
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.evaluate.sequential import BOUNDARY, LOOKS, levels, look_counts, looks, needed_questions
-from pipeline.evaluate.significance import SURE, p_values
+from pipeline.evaluate.significance.paired import SURE, p_values
+from pipeline.evaluate.significance.sequential import BOUNDARY, LOOKS, levels, look_counts, looks, needed_questions
 
 
 def test_looks_are_at_equal_distances_up_to_the_plan() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from pipeline.evaluate.bootstrap import DIGITS, summary
+from pipeline.evaluate.significance.bootstrap import DIGITS, summary
 
 Test = Literal["randomisation", "t"]
 SAMES = 1e-9

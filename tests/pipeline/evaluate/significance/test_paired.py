@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline.evaluate.measures import MEASURES
-from pipeline.evaluate.significance import comparisons, holm, p_values
+from pipeline.evaluate.significance.paired import comparisons, holm, p_values
 
 
 def test_few_questions_are_tested_with_all_signs():

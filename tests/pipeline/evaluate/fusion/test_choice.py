@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from pipeline.data.runs import Run, ranked
-from pipeline.evaluate.fuse_files import WAYS
-from pipeline.evaluate.fusion import Choice, fuse
-from pipeline.evaluate.fusion_choice import Judged, choose, default_choice, reciprocal_ranks, reciprocal_ranks_of
-from pipeline.evaluate.significance import proven_better
+from pipeline.evaluate.fusion.choice import Judged, choose, default_choice, reciprocal_ranks, reciprocal_ranks_of
+from pipeline.evaluate.fusion.files import WAYS
+from pipeline.evaluate.fusion.fuse import Choice, fuse
+from pipeline.evaluate.significance.paired import proven_better
 
 DEFAULT = Choice("z_score_sum", 1 / 2)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.data.runs import Run, ranked
-from pipeline.evaluate.fusion import Choice, Method, fuse, union
+from pipeline.evaluate.fusion.fuse import Choice, Method, fuse, union
 
 
 def run(*rows: tuple[int, int, float]) -> Run:

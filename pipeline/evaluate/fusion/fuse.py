@@ -1,4 +1,4 @@
-"""Fuses several runs: a weighted sum of normalised scores or reciprocal ranks. pipeline/evaluate/fusion_choice.py
+"""Fuses several runs: a weighted sum of normalised scores or reciprocal ranks. pipeline/evaluate/fusion/choice.py
 decides which.
 
 Legend of suffixes: R rows (of a run, or of the union of some), Q questions, N runs.

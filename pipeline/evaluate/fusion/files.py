@@ -18,8 +18,8 @@ from pipeline.data.qrels import Qrels, read_qrels
 from pipeline.data.runs import SCHEMA, Run, trec_lines
 from pipeline.data.text.text_files import check_file
 from pipeline.errors import InputError
-from pipeline.evaluate.fusion import RECIPROCAL_K, Method, fuse
-from pipeline.evaluate.fusion_choice import Judged, Ways, choose, is_relevant, reciprocal_ranks
+from pipeline.evaluate.fusion.choice import Judged, Ways, choose, is_relevant, reciprocal_ranks
+from pipeline.evaluate.fusion.fuse import RECIPROCAL_K, Method, fuse
 from pipeline.paths import absolute_path
 from pipeline.runtime.work import silent
 
