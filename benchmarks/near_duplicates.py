@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.data.collection import passage_batches
-from pipeline.data.minhash import find_groups
+from pipeline.data.near_duplicates.minhash import find_groups
 
 SIMILARITY = 0.8
 PLANTED = 1000

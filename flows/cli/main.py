@@ -9,16 +9,16 @@ import typer
 
 from artifacts.errors import StoreError
 from flows.cli.ablation import ablation_app
-from flows.cli.agreement import agreement
 from flows.cli.artifacts import artifacts_app
 from flows.cli.compare import compare
 from flows.cli.evaluate import evaluate
 from flows.cli.evaluate_model import evaluate_model
 from flows.cli.export import export
 from flows.cli.fuse import fuse
-from flows.cli.judge import judge
+from flows.cli.judging.agreement import agreement
+from flows.cli.judging.judge import judge
+from flows.cli.judging.log_questions import log_questions
 from flows.cli.listing import print_recipes
-from flows.cli.log_questions import log_questions
 from flows.cli.options import Json, fail
 from flows.cli.pack import pack_run, unpack_run
 from flows.cli.plan import plan

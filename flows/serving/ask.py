@@ -17,7 +17,7 @@ from flows.serving.rankings import Failure, Mask, Ranking, as_rankings, as_run
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import WIDER
 from pipeline.data.documents import best_rows
-from pipeline.data.near_duplicates import Groups
+from pipeline.data.near_duplicates.groups import Groups
 from pipeline.data.runs import Run
 from pipeline.errors import InputError
 from pipeline.evaluate.document_ranking import fuse_documents, rank_documents

@@ -10,7 +10,7 @@ from flows.serving.engine import By, Engine
 from flows.serving.rankings import BM25Retriever, DenseRetriever
 from pipeline.bm25.highlights import Highlighter
 from pipeline.data.filter import Where
-from pipeline.data.near_duplicates import Groups
+from pipeline.data.near_duplicates.groups import Groups
 from pipeline.data.passages import Passages
 
 LONGEST = 10_000

@@ -15,7 +15,7 @@ from pipeline.bm25.highlights import highlighter
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
-from pipeline.data.near_duplicates import read_groups
+from pipeline.data.near_duplicates.groups import read_groups
 from pipeline.data.passages import in_memory_map, in_parquet
 from pipeline.errors import InputError
 

@@ -49,9 +49,9 @@ def fold_numbers(collection: Path, query_N: np.ndarray, folds: int, seed: int) -
     """
     import pyarrow as pa
 
-    from pipeline.data.barred import same_words
     from pipeline.data.ids import hash_id
     from pipeline.data.stored import read_table
+    from pipeline.data.text.same_words import same_words
 
     rows, place_N = np.unique(query_N, return_inverse=True)
     texts = read_table(collection / "queries.parquet", columns=["text"])["text"].take(pa.array(rows, pa.int64()))

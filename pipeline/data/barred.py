@@ -3,7 +3,7 @@
     judged      the passage is judged relevant for the question, or it is one of a document that is; of documents that
                 are cut, those that are the question itself are left out under this name too
     duplicate   the passage has exactly the text of a judged one, apart from white space at both ends, or almost equals
-                it (data/near_duplicates.py); a passage without text is compared by its title
+                it (data/near_duplicates/groups.py); a passage without text is compared by its title
     question    the passage is the question itself: it has the question's id (BEIR's `ignore_identical_ids`) or the
                 same words, ignoring case, white space and Unicode form
 
@@ -13,11 +13,10 @@ one text may be the positive of a thousand questions and have a hundred thousand
 Shapes: n questions, P passages of the collection, J positives, C distinct texts of each question's positives.
 """
 
-import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Collection, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,8 +25,9 @@ import numpy as np
 from pipeline.data.collection import passage_batches
 from pipeline.data.documents import read_documents
 from pipeline.data.ids import hash_id
-from pipeline.data.near_duplicates import FILE, read_groups
+from pipeline.data.near_duplicates.groups import FILE, read_groups
 from pipeline.data.stored import input_error_on_read, read_table
+from pipeline.data.text.same_words import same_words
 from pipeline.notices import EXAMPLES, notice
 
 if TYPE_CHECKING:
@@ -107,18 +107,6 @@ def _read_texts(collection: Path, states: tuple[tuple[int, ...], ...]) -> Texts:
 def content_of(title: str, text: str) -> str:
     """Returns what is compared of a passage: its text, or its title if there is none."""
     return text.strip() or title.strip()
-
-
-def same_words(text: str) -> str:
-    """Returns equal strings for texts with the same words, ignoring case, white space, Unicode form and full width.
-
-    The text is normalised twice, because case folding can give text that is not normalised.
-    """
-    folded = text.casefold() if text.isascii() else _normal(_normal(text).casefold())
-    return " ".join(folded.split())
-
-
-_normal = partial(unicodedata.normalize, "NFKC")
 
 
 def read_barred(collection: Path, known: "Judged") -> Barred:

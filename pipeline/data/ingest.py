@@ -30,8 +30,8 @@ from pipeline.data.ids import check_id, contains, forbid_repeats, hash_id, run_s
 from pipeline.data.ingest_notices import NOTICES, without_positives
 from pipeline.data.leaks import leaks
 from pipeline.data.metadata import keep_metadata
-from pipeline.data.minhash import find_groups
-from pipeline.data.near_duplicates import write_groups
+from pipeline.data.near_duplicates.groups import write_groups
+from pipeline.data.near_duplicates.minhash import find_groups
 from pipeline.data.readers import folder, several, single
 from pipeline.data.readers.text_config import TextConfig
 from pipeline.data.text.words import blank, count
@@ -82,7 +82,7 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     Judgements of dev and test for passages that the corpus lacks are kept: a relevant passage that cannot be found
     still counts, as in trec_eval, BEIR and MTEB. Notices name the first examples of each, and dev and test questions
     that are training questions too. Passages that almost equal each other are grouped if the configuration says so
-    (pipeline/data/minhash.py). Raises InputError for invalid input.
+    (pipeline/data/near_duplicates/minhash.py). Raises InputError for invalid input.
     """
     source: Source = READERS[config.reader].read(config, work.progress)
     counts: Counter[str] = Counter()
@@ -178,7 +178,7 @@ def _passages(
 def _group_passages(
     collection: Path, similarity: float, counts: Counter[str], examples: Examples, progress: Progress
 ) -> None:
-    """Writes the groups of almost equal passages (pipeline/data/near_duplicates.py)."""
+    """Writes the groups of almost equal passages (pipeline/data/near_duplicates/groups.py)."""
 
     def texts() -> Iterator[list[str]]:
         done = 0

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.barred import same_words
 from pipeline.data.collection import ROWS, SPLITS, at_rows
 from pipeline.data.ids import hash_id
 from pipeline.data.judged import read_questions
-from pipeline.data.minhash import find_groups
-from pipeline.data.near_duplicates import Groups, read_groups
+from pipeline.data.near_duplicates.groups import Groups, read_groups
+from pipeline.data.near_duplicates.minhash import find_groups
 from pipeline.data.stored import read_batches
+from pipeline.data.text.same_words import same_words
 from pipeline.notices import EXAMPLES, notice
 
 REMOVE = "training sees their answers, so figures are too good: remove them from one split"

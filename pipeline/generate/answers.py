@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from unicodedata import category
 
-from pipeline.data.barred import same_words
+from pipeline.data.text.same_words import same_words
 from pipeline.data.text.words import count, spans
 from pipeline.generate.config import Kind
 

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.data.barred import same_words
 from pipeline.data.collection import ROWS, read_queries, schemas, write_table
 from pipeline.data.documents import are_cut, judged_id
 from pipeline.data.ids import check_id, hash_id
 from pipeline.data.stored import input_error_on_read, read_batches, read_json
+from pipeline.data.text.same_words import same_words
 from pipeline.errors import InputError
 from pipeline.formatting import counted
 from pipeline.generate.answer_store import AnswerStore

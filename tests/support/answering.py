@@ -17,7 +17,7 @@ from artifacts.runs import record_run
 from artifacts.runs import runs as all_runs
 from artifacts.store import Store
 from pipeline.data import runs
-from pipeline.data.near_duplicates import Groups, write_groups
+from pipeline.data.near_duplicates.groups import Groups, write_groups
 from pipeline.dense.shard_reuse import model
 from pipeline.evaluate.evaluate import evaluate
 from pipeline.runtime.work import Work, silent

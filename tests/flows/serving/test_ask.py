@@ -19,7 +19,7 @@ from flows.serving.rankings import Ranking
 from flows.serving.session import open_session
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
-from pipeline.data.near_duplicates import Groups
+from pipeline.data.near_duplicates.groups import Groups
 from pipeline.dense.exact_gpu import GpuVectors
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion.fuse import Choice

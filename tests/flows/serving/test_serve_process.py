@@ -28,7 +28,7 @@ from artifacts.store import Store
 from benchmarks.serve import load
 from flows.cli.serve import listening_socket
 from flows.deploy.processes import free_port
-from pipeline.data.near_duplicates import Groups
+from pipeline.data.near_duplicates.groups import Groups
 from pipeline.data.search_log import read_searches
 from pipeline.errors import InputError
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.data import collection
-from pipeline.data.barred import same_words
+from pipeline.data.text.same_words import same_words
 from pipeline.errors import InputError
 
 CORPUS = [

@@ -1,9 +1,8 @@
-"""Measures compared with figures calculated by hand, intervals, and the stage on a collection of six passages."""
+"""The stage on a collection of six passages."""
 
 import gzip
 import io
 import json
-from math import log2
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +20,12 @@ from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.evaluate.config import EvaluateConfig
 from pipeline.evaluate.evaluate import answering_system, evaluate, missing
-from pipeline.evaluate.measures import MEASURES, as_ranks, measure
+from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.per_query import measure_rows
 from pipeline.evaluate.rows import compared, fusion_rows
 from pipeline.evaluate.short_tables import default_system, notes, tables
-from pipeline.evaluate.significance import bootstrap
-from pipeline.evaluate.significance.bootstrap import interval, resampled_means
-from pipeline.formatting import p_text, share_text
 from pipeline.runtime.work import Work, silent
 
-DATA = Path(__file__).parents[3].parent / "shared" / "data" / "msmarco_pieces"
 CONFIG = EVALUATE.model_copy(
     update={
         "fusion_methods": ["reciprocal_rank", "weighted_sum"],
@@ -86,35 +81,6 @@ def printed(metrics: dict) -> str:
     for shown in tables(metrics):
         console.print(shown)
     return console.file.getvalue()
-
-
-def test_measures_by_hand():
-    qrels = {"a": {"x": 1, "y": 3}, "b": {"z": 1}, "c": {"w": 1}}
-    lists = {"a": ["n0", "x", "n1", "y"], "b": [f"n{i}" for i in range(15)] + ["z"]}
-    run = {q: {p: -rank for rank, p in enumerate(passages, 1)} for q, passages in lists.items()}
-    values = dict(zip(MEASURES, measure(run, list(qrels), qrels, 1).T, strict=True))
-    ideal = 3 / log2(2) + 1 / log2(3)
-    assert values["RR@10"] == pytest.approx([1 / 2, 0, 0])
-    assert values["RR@100"] == pytest.approx([1 / 2, 1 / 16, 0])
-    assert values["nDCG@10"] == pytest.approx([(1 / log2(3) + 3 / log2(5)) / ideal, 0, 0])
-    assert values["R@20"] == pytest.approx([1, 1, 0])
-    assert values["AP"] == pytest.approx([(1 / 2 + 2 / 4) / 2, 1 / 16, 0])
-    assert values["Success@5"] == pytest.approx([1, 0, 0])
-    assert values["Success@20"] == pytest.approx([1, 1, 0])
-    strict = dict(zip(MEASURES, measure(run, list(qrels), qrels, 2).T, strict=True))
-    assert strict["RR@10"] == pytest.approx([1 / 4, 0, 0])
-    assert strict["R@20"] == pytest.approx([1, 0, 0])
-    assert strict["nDCG@10"] == pytest.approx(values["nDCG@10"])
-
-
-def test_ties_are_broken_by_passage_order_in_every_provider():
-    query_ids, passage_ids = pa.array(["q"]), pa.array(["z", "a", "m"])
-    run = runs.ranked(np.zeros(3, int), np.array([2, 1, 0]), np.ones(3))
-    for relevant, rank in (("z", 1), ("a", 2), ("m", 3)):
-        [row] = measure(as_ranks(run, query_ids, passage_ids), ["q"], {"q": {relevant: 1}}, 1)
-        values = dict(zip(MEASURES, row, strict=True))
-        assert values["RR@10"] == pytest.approx(1 / rank)  # the provider msmarco
-        assert values["AP"] == pytest.approx(1 / rank)  # the provider pytrec_eval
 
 
 def test_figures_of_the_stage(collection, folders, tmp_path):
@@ -429,68 +395,6 @@ def test_the_printed_table(collection, folders, tmp_path):
 def test_weights_outside_0_and_1_are_refused():
     with pytest.raises(ValidationError, match=r"fusion_weights\.0"):
         EvaluateConfig(**{**CONFIG.model_dump(), "fusion_weights": [1.0]})
-
-
-def test_bootstrap_interval_of_a_known_spread():
-    values = np.random.default_rng(0).normal(0.5, 0.1, (2000, 2))
-    values[:, 1] = values[:, 0] + 0.01  # paired: the difference has no spread
-    means = resampled_means(values, 1000, 7)
-    low, high = interval(means)
-    half = 1.96 * values[:, 0].std() / np.sqrt(2000)
-    assert low[0] == pytest.approx(values[:, 0].mean() - half, abs=half / 6)
-    assert high[0] == pytest.approx(values[:, 0].mean() + half, abs=half / 6)
-    assert interval(means[:, 1:] - means[:, :1])[0] == pytest.approx([0.01])
-    assert (resampled_means(values, 1000, 7) == means).all()
-    assert not (resampled_means(values, 1000, 8) == means).all()
-
-
-def test_cached_and_redrawn_resamples_are_equal(monkeypatch):
-    values = np.random.default_rng(0).random((3000, 2))
-    calls = []
-    monkeypatch.setattr(
-        bootstrap, "_drawn", lambda *arguments, draw=bootstrap._drawn: calls.append(arguments) or draw(*arguments)
-    )
-    bootstrap._kept.cache_clear()
-    cached = [resampled_means(values, 1500, 7) for _ in range(2)]  # 4.5 M counts: two blocks
-    assert calls == [(3000, 1500, 7)]  # once for both
-    monkeypatch.setattr(bootstrap, "KEPT", 0)
-    assert all((means == resampled_means(values, 1500, 7)).all() for means in cached)
-    assert len(calls) == 3
-    bootstrap._kept.cache_clear()
-
-
-@pytest.mark.data
-@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
-def test_a_published_run_gets_its_published_figures():
-    """BM25 on the judged queries of DL 2019: figures of ir-measures 0.4.3 to four digits, relevant from grade 2."""
-    qrels: dict[str, dict[str, int]] = {}
-    for line in (DATA / "2019qrels-pass.txt").read_text().splitlines():
-        query_id, _, passage_id, grade = line.split()
-        qrels.setdefault(query_id, {})[passage_id] = int(grade)
-    rows = []
-    with gzip.open(DATA / "bm25.dl19-judged.run.gz", "rt") as file:
-        for line in file:
-            query_id, _, passage_id, _, score, _ = line.split()
-            rows.append((query_id, passage_id, float(score)))
-    number = {q: n for n, q in enumerate(qrels)}
-    question = np.array([number[q] for q, _, _ in rows])
-    run = runs.ranked(question, np.arange(len(rows)), np.array([score for _, _, score in rows]))  # ties: file's order
-    ranks = as_ranks(run, pa.array(list(qrels)), pa.array([p for _, p, _ in rows]))
-    grades = dict(zip(MEASURES, measure(ranks, list(qrels), qrels, 2).mean(0), strict=True))
-    assert grades["nDCG@10"] == pytest.approx(0.4795, abs=5e-5)
-    assert grades["RR@100"] == pytest.approx(0.6416, abs=5e-5)
-    assert grades["R@1000"] == pytest.approx(0.7553, abs=5e-5)
-    assert grades["AP"] == pytest.approx(0.2864, abs=5e-5)
-
-
-@pytest.mark.parametrize(("share", "text"), [(0.4966, ".497"), (-0.0123, "−.012"), (-0.0004, ".000"), (1.0, "1.000")])
-def test_share_text(share, text):
-    assert share_text(share) == text
-
-
-@pytest.mark.parametrize(("p", "text"), [(0.0, "< .001"), (0.00099, "< .001"), (0.001, ".001"), (1.0, "1.000")])
-def test_p_text(p, text):
-    assert p_text(p) == text
 
 
 def test_each_questions_figures_are_kept_to_the_last_bit():

@@ -18,8 +18,9 @@ from pipeline.cross_encoder.lengths import Lengths
 from pipeline.data import barred
 from pipeline.data.collection import passage_ids, read_queries, schemas, write_table
 from pipeline.data.ids import hash_id
-from pipeline.data.near_duplicates import Groups, write_groups
+from pipeline.data.near_duplicates.groups import Groups, write_groups
 from pipeline.data.runs import NEGATIVES, SCHEMA, writer
+from pipeline.data.text.same_words import same_words
 from pipeline.errors import InputError
 from pipeline.finetune import examples
 from pipeline.finetune.pools import load_pools, read_pools, save_pools
@@ -77,8 +78,8 @@ LISTED = ["x", "q", "p0", "p1", *sorted(FREE)]
     [("ＡＢ　ｃ", "ab C"), ("ﬁne", "FINE"), ("Straße", "STRASSE"), ("ΐ", "Ϊ́"), ("ｶﾞ", "ガ"), ("a\u00a0b", "A B")],
 )
 def test_texts_with_the_same_words(text, other):
-    assert barred.same_words(text) == barred.same_words(other)
-    assert barred.same_words(text) != barred.same_words(f"{other}2")
+    assert same_words(text) == same_words(other)
+    assert same_words(text) != same_words(f"{other}2")
 
 
 @pytest.fixture(params=list(KINDS))

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipeline.data import barred
 from pipeline.data.ingest import IngestConfig, libraries
-from pipeline.data.near_duplicates import FILE, read_groups
+from pipeline.data.near_duplicates.groups import FILE, read_groups
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "nrsl"]
 RNG = random.Random(0)

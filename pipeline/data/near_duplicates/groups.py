@@ -1,4 +1,4 @@
-"""Groups of passages with almost equal texts, as ingest finds them (pipeline/data/minhash.py) and others use them."""
+"""Groups of passages with almost equal texts, as ingest finds them (minhash.py) and others use them."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -14,9 +14,9 @@ from functools import lru_cache
 import numpy as np
 import regex
 
-from pipeline.data.barred import same_words
 from pipeline.data.ids import hash_id
-from pipeline.data.near_duplicates import Groups
+from pipeline.data.near_duplicates.groups import Groups
+from pipeline.data.text.same_words import same_words
 from pipeline.data.text.words import IDEOGRAPHS, PLAIN, PLAIN_WORD, spans
 
 WORDS = 3
