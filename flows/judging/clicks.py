@@ -10,7 +10,8 @@ from flows.judging.folder import CORPUS, json_lines_bytes, qrels_bytes, write_co
 from flows.serving.engine import check_whole, newest_engine
 from pipeline.data.collection import passage_ids
 from pipeline.data.qrels import read_qrels
-from pipeline.data.search_log import ClickedPair, normal_form, read_searches, relevant_pairs, texts_of
+from pipeline.data.search_log import ClickedPair, read_searches, relevant_pairs, texts_of
+from pipeline.data.text.same_words import same_words
 from pipeline.data.text.text_files import json_lines, text_of
 from pipeline.errors import InputError
 from pipeline.export.folder import whole
@@ -55,7 +56,7 @@ def write_clicked(
     searches, lost = read_searches(logs)
     texts, pairs = texts_of(searches), relevant_pairs(searches, impressions, coec)
     tests = {} if judged is None else judged_questions(judged)
-    test_forms = {normal_form(text) for text in tests.values()}
+    test_forms = {same_words(text) for text in tests.values()}
     training = [one for one in pairs if one.question not in test_forms]
     if judged is None:
         engine = newest_engine(store, recipe)
@@ -104,7 +105,7 @@ def judged_questions(folder: Path) -> dict[str, str]:
 
 
 def question_ids(pairs: Sequence[ClickedPair], taken: dict[str, str]) -> dict[str, str]:
-    """Returns {normal form: new id} of the questions of the pairs, in order."""
+    """Returns {words (`same_words`): new id} of the questions of the pairs, in order."""
     ids: dict[str, str] = {}
     number = 0
     for one in pairs:

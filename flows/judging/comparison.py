@@ -11,7 +11,7 @@ import numpy as np
 from flows.judging.record import Judgements
 from pipeline.errors import InputError
 from pipeline.evaluate.compare import known_measure
-from pipeline.evaluate.measures import MEASURES, measure
+from pipeline.evaluate.measures import HITS, MEASURES, measure
 from pipeline.evaluate.significance.paired import tabulated
 from pipeline.evaluate.significance.sequential import LOOKS, Look, look_counts, looks
 
@@ -71,22 +71,29 @@ def check_measure(name: str, depth: int) -> str:
     """Returns the measure's name in tables. Raises InputError for one that looks below the first `depth` passages, or
     that needs answers."""
     known = known_measure(name)
-    cutoff = re.search(r"@(\d+)$", known)
-    if known not in MEASURES or cutoff is None or int(cutoff[1]) > depth:
-        fitting = [one for one in MEASURES if (found := re.search(r"@(\d+)$", one)) and int(found[1]) <= depth]
-        advice = f"use {' or '.join(fitting)}, or a larger --depth" if fitting else "use a larger --depth"
-        raise InputError(f"--measure {name}: looks below the first {depth} passages, which are judged; {advice}")
-    return known
+    fitting = [one for one in MEASURES if fits(one, depth)]
+    if known in fitting:
+        return known
+    advice = f"use {' or '.join(fitting)}, or a larger --depth" if fitting else "use a larger --depth"
+    if known in HITS:
+        raise InputError(f"--measure {name}: needs answers, and a judge gives grades; {advice}")
+    raise InputError(f"--measure {name}: looks below the first {depth} passages, which are judged; {advice}")
 
 
-def counted(judgements: Judgements, relevance: int) -> list[str]:
+def fits(measure_name: str, depth: int) -> bool:
+    """Whether a measure looks at the first `depth` passages at most."""
+    cutoff = re.search(r"@(\d+)$", measure_name)
+    return cutoff is not None and int(cutoff[1]) <= depth
+
+
+def counted_questions(judgements: Judgements, relevance: int) -> list[str]:
     """Returns the questions that count: completely judged, with a relevant passage, in the order of asking."""
     grades = judgements.grades
     return [one for one in judgements.complete if max(grades[one].values(), default=0) >= relevance]
 
 
 def compare(rules: Rules, systems: list[str], judgements: Judgements, minutes: float) -> Comparison:
-    query_ids = counted(judgements, rules.relevance)
+    query_ids = counted_questions(judgements, rules.relevance)
     values = {name: figures(rules, name, query_ids, judgements) for name in systems}
     pairs = [*combinations(systems, 2)]
     table: Mapping[str, Any] = {"systems": {}, "differences": {}}

@@ -12,7 +12,7 @@ from flows.judging.folder import JudgingFolder, Settings
 from flows.judging.questions import Wanted, check_question_text
 from flows.judging.record import Asked, Graded, Line, Noted, Skipped, Undone, minutes, read_record, replay
 from flows.serving.line_log import LineLog
-from pipeline.data.search_log import normal_form
+from pipeline.data.text.same_words import same_words
 from pipeline.errors import InputError
 from pipeline.evaluate.significance.sequential import look_counts
 from pipeline.notices import one_line
@@ -35,8 +35,8 @@ class Judging:
         self._pool = pool
         self._lines: list[Line] = read_record(folder.record)
         self._judgements = replay(self._lines)
-        known = {normal_form(asked.text) for asked in self._judgements.questions.values()}
-        self._waiting = [one for one in wanted if normal_form(one.text) not in known]
+        known = {same_words(asked.text) for asked in self._judgements.questions.values()}
+        self._waiting = [one for one in wanted if same_words(one.text) not in known]
         self._lock = threading.Lock()
         self._published: object = None
         self._comparison = self._compare()
@@ -83,7 +83,7 @@ class Judging:
         check_question_text("question", text)
         with self._lock:
             known = [asked.text for asked in self._judgements.questions.values()]
-            if normal_form(text) in {normal_form(one) for one in (*known, *(one.text for one in self._waiting))}:
+            if same_words(text) in {same_words(one) for one in (*known, *(one.text for one in self._waiting))}:
                 raise InputError("this question is there already")
             self._waiting.append(Wanted(text))
             self._proceed()

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from flows.serving.question import LONGEST
 from pipeline.data.ids import check_id
-from pipeline.data.search_log import normal_form, read_searches, texts_of
+from pipeline.data.search_log import read_searches, texts_of
+from pipeline.data.text.same_words import same_words
 from pipeline.data.text.text_files import json_lines, lines, text_of
 from pipeline.errors import InputError
 
@@ -68,7 +69,7 @@ def sample_questions(log: Path, seed: int) -> list[Wanted]:
     unconditional = [search for search in searches if search.where is None]
     texts = texts_of(unconditional)
     random.Random(seed).shuffle(unconditional)
-    forms = dict.fromkeys(normal_form(search.question) for search in unconditional)
+    forms = dict.fromkeys(same_words(search.question) for search in unconditional)
     if not texts:
         raise InputError(f"{log}: has no question without a condition")
     return [Wanted(texts[form]) for form in forms if form in texts]
@@ -78,5 +79,5 @@ def distinct(questions: Iterable[Wanted]) -> list[Wanted]:
     """Returns the first of equal questions."""
     found: dict[str, Wanted] = {}
     for one in questions:
-        found.setdefault(normal_form(one.text), one)
+        found.setdefault(same_words(one.text), one)
     return [*found.values()]

@@ -55,7 +55,11 @@ def check_generate(recipe: Sections) -> None:
         raise ValueError("generate: bm25.run has no lists for generated questions: set it to null")
     if recipe.negatives_file is not None:
         raise ValueError("generate: negatives_file has no negatives of generated questions: set it to null")
-    readers: dict[str, ExamplesConfig] = {"stage1": recipe.stage1, "stage2": recipe.stage2}
+    readers: dict[str, ExamplesConfig | SoftLabelsConfig] = {"stage1": recipe.stage1, "stage2": recipe.stage2}
+    if recipe.scores_pairs:
+        readers["cross_encoder"] = recipe.cross_encoder
+    if recipe.labels_training_questions:
+        readers["soft_labels"] = recipe.soft_labels
     for name, section in readers.items():
         if section.negatives_from == "collection":
             raise ValueError(f"generate: {name}.negatives_from: generated questions come without negatives: set bm25")
@@ -184,6 +188,8 @@ def check_rounds(recipe: Sections) -> None:
         raise ValueError("rounds.miner and negatives_file are unused with rounds.number: 0")
     if (recipe.rounds.number > from_file or recipe.pseudo_labels is not None) and "train" not in recipe.search.splits:
         raise ValueError("search.splits lacks train, which negatives are mined for")
+    if recipe.fusion_labels is not None and "train" not in recipe.search.splits:
+        raise ValueError("search.splits lacks train, whose lists fusion_labels reads")
     if recipe.rerank is None:
         if recipe.ensemble > 1:
             raise ValueError(f"ensemble ({recipe.ensemble}) needs rerank, which is null")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline.data.text.same_words import same_words
 from pipeline.data.text.text_files import json_lines, strings_of, text_of
 from pipeline.errors import InputError
 
@@ -33,7 +34,7 @@ class ClickedPair(NamedTuple):
     """A passage that was shown for a question."""
 
     question: str
-    """In its normal form."""
+    """Its words (`same_words`)."""
     passage_id: str
     impressions: int
     """Searches that showed the passage for the question."""
@@ -72,16 +73,12 @@ def _position(place: str, row: Mapping[str, Any], results: int) -> int:
     return position
 
 
-def normal_form(question: str) -> str:
-    """Questions with equal normal forms are the same question: letter case and white space do not count."""
-    return " ".join(question.casefold().split())
-
-
 def texts_of(searches: Iterable[Search]) -> dict[str, str]:
-    """Returns {normal form: the question as it was written most often, of equals the first}, by first appearance."""
+    """Returns {words (`same_words`): the question as it was written most often, of equals the first}, by first
+    appearance."""
     written: dict[str, Counter[str]] = {}
     for search in searches:
-        written.setdefault(normal_form(search.question), Counter())[" ".join(search.question.split())] += 1
+        written.setdefault(same_words(search.question), Counter())[" ".join(search.question.split())] += 1
     return {form: texts.most_common(1)[0][0] for form, texts in written.items() if form}
 
 
@@ -99,7 +96,7 @@ def clicked_pairs(searches: Sequence[Search]) -> list[ClickedPair]:
     clicks: Counter[tuple[str, str]] = Counter()
     expected: defaultdict[tuple[str, str], float] = defaultdict(float)
     for search in searches:
-        form = normal_form(search.question)
+        form = same_words(search.question)
         for position, passage_id in enumerate(search.results, 1):
             pair = form, passage_id
             impressions[pair] += 1

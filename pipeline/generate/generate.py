@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline.data import metadata
 from pipeline.data.collection import ROWS, read_queries, schemas, write_table
 from pipeline.data.documents import are_cut, judged_id
 from pipeline.data.ids import check_id, hash_id
+from pipeline.data.near_duplicates import groups
 from pipeline.data.stored import input_error_on_read, read_batches, read_json
 from pipeline.data.text.same_words import same_words
 from pipeline.errors import InputError
@@ -33,8 +35,8 @@ from pipeline.notices import Examples, keep, noticed, of_counts
 from pipeline.runtime import hub, network
 from pipeline.runtime.work import Metrics, Work
 
-COPIED = ("passages.parquet", "metadata.parquet")
-"""Files that are those of the collection."""
+COPIED_FILES = ("passages.parquet", metadata.FILE, groups.FILE)
+"""Files that are those of the collection, where it has them."""
 SECONDS = 3.0
 """How long a server is waited for before a run starts."""
 LEFT_OUT = {
@@ -220,7 +222,7 @@ def found_again(
 
 def write_collection(config: GenerateConfig, collection: Path, questions: Sequence[Written], out: Path) -> Metrics:
     """Writes the collection with `questions` for training, after its own if they are kept. Returns its counts."""
-    for name in COPIED:
+    for name in COPIED_FILES:
         if (collection / name).exists():
             with input_error_on_read(collection / name):
                 shutil.copyfile(collection / name, out / name)
@@ -253,8 +255,6 @@ def write_collection(config: GenerateConfig, collection: Path, questions: Sequen
     counts["train_relevant"] = len(questions) + sum(
         row["split"] == "train" and row["relevance"] > 0 for row in judgements
     )
-    if config.keep_questions and (collection / "negatives.parquet").exists():
-        shutil.copyfile(collection / "negatives.parquet", out / "negatives.parquet")
     metrics: Metrics = read_json(collection / "ingest.json") | counts
     (out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
     return metrics

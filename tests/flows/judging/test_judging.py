@@ -288,9 +288,12 @@ def test_a_file_of_questions_that_cannot_be_read_is_one_line(tmp_path, content, 
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["R@100", "AP", "hits@5", "nDCG@11"])
-def test_a_measure_that_looks_below_the_judged_passages_is_refused(name) -> None:
-    with pytest.raises(InputError, match=f"--measure {name}: "):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("R@100", "looks below"), ("AP", "looks below"), ("hits@5", "needs answers"), ("nDCG@11", "unknown")],
+)
+def test_a_measure_that_the_judgements_do_not_give_is_refused(name, why) -> None:
+    with pytest.raises(InputError, match=f"--measure {name}: {why}"):
         check_measure(name, 10)
     assert check_measure("MRR@10", 10) == "RR@10"
     with pytest.raises(InputError, match="larger --depth"):

@@ -23,6 +23,17 @@ SERVER = ("generate.endpoint=https://host/v1", "generate.model=m")
         ([*SERVER, "generate.prompt=passage"], "needs instructions"),
         (["generate.checkpoint=f", "generate.prompt=passage"], "several questions of a passage alone are sampled"),
         ([*SERVER, "stage1.negatives_from=collection"], "generated questions come without negatives"),
+        (
+            [*SERVER, "rerank={depth: 10, splits: [test]}", "cross_encoder.negatives_from=collection"],
+            "cross_encoder.negatives_from: generated questions come without negatives",
+        ),
+        (
+            [
+                *(*SERVER, "denoise.threshold=0.1", "soft_labels.negatives_from=collection"),
+                *("cross_encoder.loss=pointwise", "cross_encoder.negatives_per_query=1"),
+            ],
+            "soft_labels.negatives_from: generated questions come without negatives",
+        ),
         ([*SERVER, "negatives_file={file: f.tsv, number: null, seed: 0, page_questions: 0}"], "negatives_file has no"),
     ],
 )
@@ -33,6 +44,7 @@ def test_contradictions_are_one_line(settings: list[str], problem: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+FILE = "{file: f.tsv, number: null, seed: 0, page_questions: 0}"
 LABELS = "fusion_labels={negatives_from: bm25, negative_depth: null}"
 
 
@@ -43,6 +55,10 @@ LABELS = "fusion_labels={negatives_from: bm25, negative_depth: null}"
         (["stage2.loss=soft_labels", LABELS.replace("null", "1")], "is beyond fusion_labels.negative_depth (1)"),
         (["stage2.loss=soft_labels", LABELS.replace("bm25", "collection")], "fusion_labels.negatives_from differ"),
         (["stage2.loss=soft_labels", LABELS, "rounds.number=0"], "which 0 leaves out"),
+        (
+            ["stage2.loss=soft_labels", LABELS, f"negatives_file={FILE}", "search.splits=[dev, test]"],
+            "search.splits lacks train, whose lists fusion_labels reads",
+        ),
     ],
 )
 def test_labels_of_the_fusion_fit_stage_2(settings: list[str], problem: str) -> None:

@@ -61,6 +61,14 @@ def test_files_that_cannot_be_read_are_one_line(tmp_path) -> None:
         assert "\n" not in str(refused.value)
 
 
+def test_questions_with_the_same_words_are_one(tmp_path) -> None:
+    """As in ingest, which else reports the second form as a leak."""
+    log = tmp_path / "log"
+    rows = [{"search": str(n), "question": q, "results": ["p"], "where": None} for n, q in enumerate(["Ａ b", "a  B"])]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert texts_of(read_searches([log])[0]) == {"a b": "Ａ b"}
+
+
 def test_clicks_over_expected_clicks() -> None:
     """By hand: position 1 is clicked in 3 of 4 searches, position 2 in 1 of 4."""
     searches = [

@@ -5,6 +5,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from adapted import ENCODER, Corpus, make_corpus
@@ -13,6 +14,7 @@ from searched import write_collection
 
 from artifacts import objects
 from pipeline.data.collection import read_qrels, read_queries
+from pipeline.data.near_duplicates.groups import FILE, Groups, write_groups
 from pipeline.errors import InputError
 from pipeline.generate import endpoint
 from pipeline.generate.generate import generate, missing, unread
@@ -77,6 +79,15 @@ def test_the_artifact_is_a_collection_with_the_new_questions(tmp_path: Path, wor
     assert counts.items() <= metrics.items()
     assert metrics["cost"] == pytest.approx((10 * 400 + 100 * 40) / 1e6)
     assert json.loads((done.out / "ingest.json").read_text())["train_relevant"] == 5
+
+
+def test_almost_equal_passages_of_the_collection_stay_known(tmp_path: Path, work) -> None:
+    """Else they would be hard negatives of the new questions."""
+    given, done = collection(tmp_path / "c"), work()
+    write_groups(given, Groups(np.array([0, 2]), np.array([0, 0])))
+    with server(knowing) as running:
+        run(given, done, running.address)
+    assert (done.out / FILE).read_bytes() == (given / FILE).read_bytes()
 
 
 def test_the_collections_own_training_questions_may_be_left_out(tmp_path: Path, work) -> None:
