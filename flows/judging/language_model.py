@@ -8,10 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from flows.judging.judging import Judging
-from flows.recipes import yaml_layers
 from pipeline.errors import InputError
 from pipeline.generate.answers import THOUGHTS
-from pipeline.generate.config import GenerateConfig
+from pipeline.generate.config import ServerConfig
 from pipeline.generate.endpoint import Endpoint, Failed
 from pipeline.generate.prompts import Message
 from pipeline.notices import one_line
@@ -19,6 +18,8 @@ from pipeline.notices import one_line
 LONGEST = 8000
 """Characters of a passage that the model reads."""
 ANSWER_TOKENS = 300
+CONCURRENT, TIMEOUT_SECONDS, ATTEMPTS = 8, 120.0, 6
+"""As in the section `generate` of base.yaml."""
 TRIES = 2
 """How often the model is queried for a passage, until its answer has a grade."""
 GRADE = re.compile(r"grade\W{0,12}([0-3])(?![\d.,]*\d)", re.IGNORECASE)
@@ -36,21 +37,28 @@ Ask = Callable[[list[Message]], str]
 """Returns the model's answer."""
 
 
-def server_config(endpoint: str, model: str, key_variable: str) -> GenerateConfig:
-    """Returns the settings of a server, as the section `generate` has them. Raises InputError."""
+def server_config(endpoint: str, model: str, key_variable: str) -> ServerConfig:
+    """Returns the settings of a server. Raises InputError."""
     from pydantic import ValidationError
 
-    base = yaml_layers.read("base").data["generate"]
-    named = {"endpoint": endpoint, "model": model, "key_variable": key_variable}
     try:
-        return GenerateConfig(**{**base, **named, "answer_tokens": ANSWER_TOKENS, "temperature": 0})
+        return ServerConfig(
+            endpoint=endpoint,
+            model=model,
+            key_variable=key_variable,
+            answer_tokens=ANSWER_TOKENS,
+            temperature=0,
+            concurrent=CONCURRENT,
+            timeout_seconds=TIMEOUT_SECONDS,
+            attempts=ATTEMPTS,
+        )
     except ValidationError as error:
         first = error.errors()[0]
         option = str(first["loc"][0] if first["loc"] else "endpoint").replace("_", "-")
         raise InputError(f"--{option}: {first['msg']}") from None
 
 
-def judge_by_model(judging: Judging, config: GenerateConfig, shown: Callable[[int, int], None]) -> list[str]:
+def judge_by_model(judging: Judging, config: ServerConfig, shown: Callable[[int, int], None]) -> list[str]:
     """Grades the passages of all waiting questions, until the comparison is decided. Returns a line for each question
     that was skipped because the model gave no grade.
 

@@ -16,7 +16,7 @@ from pipeline.data.text.text_files import json_lines
 from pipeline.errors import InputError
 from pipeline.notices import one_line
 
-BEST = 3
+HIGHEST = 3
 """The highest grade; the lowest is 0 (the scale of TREC's Deep Learning tracks)."""
 PAUSE_SECONDS = 120
 """A longer time between two lines is a pause and counts as no work."""
@@ -59,7 +59,7 @@ class Graded(Entry):
 
     entry: Literal["grades"] = "grades"
     query_id: str
-    grades: dict[str, Annotated[int, Field(ge=0, le=BEST)]]
+    grades: dict[str, Annotated[int, Field(ge=0, le=HIGHEST)]]
 
 
 class Skipped(Entry):

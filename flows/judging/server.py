@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from flows.judging.judging import Judging
-from flows.judging.record import BEST
+from flows.judging.record import HIGHEST
 from flows.serving.http import json_line, page_application, read_body, read_page, run_server
 
 PAGE = Path(__file__).parent / "page"
@@ -24,7 +24,7 @@ class GradeForm(Form):
     query_id: str
     passage_id: str | None
     """None: all passages of the question that have no grade."""
-    grade: Annotated[int, Field(strict=True, ge=0, le=BEST)]
+    grade: Annotated[int, Field(strict=True, ge=0, le=HIGHEST)]
 
 
 class SkipForm(Form):

@@ -1,7 +1,6 @@
 """The systems whose rankings are judged: search methods of one run or of several."""
 
 import random
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -9,13 +8,14 @@ from typing import cast, get_args
 
 from artifacts.store import Store
 from flows.judging.record import Asked, PooledPassage
-from flows.runs.evaluated import find_evaluated
+from flows.runs.evaluated import ID_LENGTH, find_evaluated
 from flows.serving.ask import ask, check_question
 from flows.serving.engine import By, Engine, newest_engine
 from flows.serving.excerpts import excerpt
 from flows.serving.question import Question, Session
 from flows.serving.session import open_session
 from pipeline.errors import InputError
+from pipeline.evaluate.config import UNNAMED
 
 LINES = 6
 """Lines of an excerpt."""
@@ -57,8 +57,8 @@ def choose_systems(store: Store, runs: Sequence[str], ways: Sequence[str]) -> li
             by = cast(By, way)
             name, label = str(by), engine.label(by)
             if len(engines) > 1:
-                run_id = engine.run.nodes["evaluate"].digest[:8]
-                name = re.sub(r"[^\w.-]+", "-", f"{engine.run.name}-{run_id}-{by}")
+                run_id = engine.run.nodes["evaluate"].digest[:ID_LENGTH]
+                name = UNNAMED.sub("-", f"{engine.run.name}-{run_id}-{by}")
                 label = f"{engine.run.name} {run_id}: {label}"
             systems.append(System(name, label, replace(engine, requested=by), by))
     if len(systems) < 2:

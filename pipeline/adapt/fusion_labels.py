@@ -17,13 +17,10 @@ from pipeline.config import Config
 from pipeline.data.runs import Run, read_run
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
-from pipeline.evaluate.fusion.fuse import Choice, fuse
+from pipeline.evaluate.fusion.fuse import EQUAL, fuse
 from pipeline.finetune.training_pools import first_negatives
 from pipeline.notices import noticed
 from pipeline.runtime.work import Metrics, Work
-
-EQUAL = Choice("z_score_sum", 0.5)
-"""As the teacher of `adapt`. Its module searches, which would be part of this stage's key."""
 
 
 class FusionLabelsConfig(Config):

@@ -13,10 +13,9 @@ from pipeline.data.passages import Passages
 from pipeline.data.runs import Run, ranked
 from pipeline.dense.exact import exact_top_k
 from pipeline.dense.index_files import Index
-from pipeline.evaluate.fusion.fuse import Choice, fuse
+from pipeline.evaluate.fusion.fuse import EQUAL, fuse
 from pipeline.runtime.work import Progress
 
-EQUAL = Choice("z_score_sum", 0.5)
 TOGETHER = 64
 """Queries of a request to Lucene."""
 

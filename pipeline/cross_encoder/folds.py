@@ -72,7 +72,7 @@ def check_folds(collection: Path, query_N: np.ndarray, folds: int | None, seed: 
 
 def without_fold(pools: "Pools", collection: Path, fold: Fold) -> "Pools":
     """Returns the pools without the fold's questions. Raises InputError if none is left."""
-    from pipeline.data.judged import _take
+    from pipeline.data.judged import take_lists
 
     kept_n = fold_numbers(collection, pools.queries, fold.folds, fold.seed) != fold.number
     if not kept_n.any():
@@ -81,9 +81,9 @@ def without_fold(pools: "Pools", collection: Path, fold: Fold) -> "Pools":
     return replace(
         pools,
         queries=pools.queries[left],
-        judged=_take(pools.judged, left),
+        judged=take_lists(pools.judged, left),
         barred=_barred(pools.barred, kept_n),
-        negatives=tuple(_take(lists, left) for lists in pools.negatives),
+        negatives=tuple(take_lists(lists, left) for lists in pools.negatives),
     )
 
 

@@ -120,7 +120,7 @@ def take(known: Judged, chosen: np.ndarray) -> Judged:
     """Returns the questions at the indices `chosen`."""
     query_ids = known.query_ids.take(pa.array(chosen))
     all_barred_n = None if known.all_barred_n is None else known.all_barred_n[chosen]
-    return Judged(known.queries[chosen], _take(known.lists, chosen), query_ids, known.passage_ids, all_barred_n)
+    return Judged(known.queries[chosen], take_lists(known.lists, chosen), query_ids, known.passage_ids, all_barred_n)
 
 
 def judged_as(known: Judged, questions: np.ndarray, passages: np.ndarray) -> Judged:
@@ -128,7 +128,7 @@ def judged_as(known: Judged, questions: np.ndarray, passages: np.ndarray) -> Jud
     return replace(known, lists=_lists(questions, passages, len(known.queries)))
 
 
-def _take(lists: PassageLists, chosen: np.ndarray) -> PassageLists:
+def take_lists(lists: PassageLists, chosen: np.ndarray) -> PassageLists:
     lengths = lists.lengths[chosen]
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)

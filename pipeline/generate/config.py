@@ -56,7 +56,29 @@ class Price(Config):
         return (self.input * input_tokens + self.output * output_tokens) / 1e6
 
 
-class GenerateConfig(Config):
+class ServerConfig(Config):
+    """A language model on an OpenAI-compatible server."""
+
+    endpoint: Annotated[str | None, BeforeValidator(_address)]
+    """Address of an OpenAI-compatible server, up to `/v1`."""
+    model: str | None = Field(min_length=1)
+    """Name of the server's model. It must not be null with `endpoint`."""
+    key_variable: Annotated[str, BeforeValidator(_variable)]
+    """Environment variable with the server's key. It is read when requests are sent, and stored nowhere; no key is sent
+    if it is not set, or over http to another machine."""
+    answer_tokens: Count
+    """Most tokens that the model writes for a request."""
+    temperature: float | None = Field(ge=0, le=2)
+    """0: the most likely words. null: the server's default; a local model then writes as with 0."""
+    concurrent: Whole = Field(ge=1, le=256)
+    """Requests to the server at the same time."""
+    timeout_seconds: float = Field(gt=0)
+    """Of a request, until its answer is complete."""
+    attempts: Count
+    """How often a request is sent that the server does not answer, or answers by 429 or an error of its own."""
+
+
+class GenerateConfig(ServerConfig):
     """Training questions that a language model writes. Without a model there is no such stage."""
 
     checkpoint: Path | None
@@ -65,13 +87,6 @@ class GenerateConfig(Config):
     """Name of such a model on the hub."""
     revision: str
     """Branch, tag or commit of `pretrained`. Only a commit pins the content."""
-    endpoint: Annotated[str | None, BeforeValidator(_address)]
-    """Address of an OpenAI-compatible server, up to `/v1`."""
-    model: str | None = Field(min_length=1)
-    """Name of the server's model. It must not be null with `endpoint`."""
-    key_variable: Annotated[str, BeforeValidator(_variable)]
-    """Environment variable with the server's key. It is read when requests are sent, and stored nowhere; no key is sent
-    if it is not set, or over http to another machine."""
     prompt: Literal["instructions", "passage"]
     """`instructions`: what to write, with examples. `passage`: the text alone, for models that were trained to write a
     question for a passage (doc2query)."""
@@ -90,10 +105,6 @@ class GenerateConfig(Config):
     """Fewest words of a passage that questions are written for."""
     passage_words: Count
     """Most words of a passage, and of an example's passage, that the model reads."""
-    answer_tokens: Count
-    """Most tokens that the model writes for a request."""
-    temperature: float | None = Field(ge=0, le=2)
-    """0: the most likely words. null: the server's default; a local model then writes as with 0."""
     keep_questions: bool
     """Whether the training questions of the collection are used too."""
     round_trip: Literal["auto", "fusion", "bm25"] | None
@@ -103,14 +114,8 @@ class GenerateConfig(Config):
     """The passage must be among this many first ones."""
     seed: Seed
     """Seed of the choice of passages, and of sampling by a local model."""
-    concurrent: Whole = Field(ge=1, le=256)
-    """Requests to the server at the same time."""
     batch: Count
     """Prompts of a local model at the same time."""
-    timeout_seconds: float = Field(gt=0)
-    """Of a request, until its answer is complete."""
-    attempts: Count
-    """How often a request is sent that the server does not answer, or answers by 429 or an error of its own."""
     price_per_million_tokens: Price | None
     """null: no cost is known."""
     max_requests: Whole | None = Field(ge=0)

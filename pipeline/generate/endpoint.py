@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pipeline.errors import InputError, reason
 from pipeline.formatting import counted
 from pipeline.generate.answer_store import Answer
-from pipeline.generate.config import GenerateConfig
+from pipeline.generate.config import ServerConfig
 from pipeline.generate.prompts import Message
 from pipeline.notices import one_line
 from pipeline.runtime.network import check_usable, is_loopback
@@ -58,7 +58,7 @@ class Endpoint:
     """
 
     def __init__(
-        self, config: GenerateConfig, environment: Mapping[str, str] = os.environ, prefix: str = "generate."
+        self, config: ServerConfig, environment: Mapping[str, str] = os.environ, prefix: str = "generate."
     ) -> None:
         import httpx
 
@@ -172,7 +172,7 @@ class Endpoint:
         return f"{self._prefix}endpoint {self._config.endpoint}: {text}"
 
 
-def read_key(config: GenerateConfig, environment: Mapping[str, str]) -> str:
+def read_key(config: ServerConfig, environment: Mapping[str, str]) -> str:
     """Returns the key for the server; empty if none is set, or if it would be sent unencrypted to another machine."""
     assert config.endpoint is not None
     if config.endpoint.startswith("http:") and not is_loopback(config.endpoint):

@@ -16,7 +16,7 @@ from pipeline.data.runs import Run
 from pipeline.dense.index_files import open_index
 from pipeline.dense.question_encoder import question_encoder
 from pipeline.dense.search import check_model
-from pipeline.evaluate.fusion.fuse import fuse
+from pipeline.evaluate.fusion.fuse import EQUAL, fuse
 from pipeline.modeling.biencoder import encode_rows
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.runtime.work import Progress
@@ -68,7 +68,7 @@ def search(
             vectors_RE = encode_rows(model.encoder, list(rows), budget)
             dense = teacher.dense_run(vectors_RE, opened, longest)
             dense = Run(np.array(place_R, np.int64)[dense.question_R], dense.passage_R, dense.score_R)
-            run = fuse([run, dense], teacher.EQUAL)
+            run = fuse([run, dense], EQUAL)
         ranks.append(own_ranks(run, row_Q[start : start + TOGETHER], depth))
         progress(start + len(part), len(texts), "questions")
     rank_Q = np.concatenate(ranks)

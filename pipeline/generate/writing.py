@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -31,8 +31,7 @@ class Sent:
     failed: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    failures: list[str] = field(default_factory=list)
-    """Messages of the first ones."""
+    first_failure: str = ""
 
     @property
     def cost(self) -> float | None:
@@ -51,8 +50,7 @@ class Sent:
     def fail(self, why: str) -> None:
         """Raises InputError if there are too many failures."""
         self.failed += 1
-        if len(self.failures) < 1:
-            self.failures.append(why)
+        self.first_failure = self.first_failure or why
         sent = self.answered + self.failed
         if not self.answered or self.failed > max(FEW, SHARE * sent):
             raise InputError(
@@ -77,7 +75,7 @@ class Sent:
 
     def notices(self) -> list[str]:
         advice = "--refresh generate asks them again"
-        return [notice("requests without an answer", self.failed, self.failures, advice)] if self.failed else []
+        return [notice("requests without an answer", self.failed, [self.first_failure], advice)] if self.failed else []
 
 
 def missing_requests(requests: Iterable[Request], store: AnswerStore) -> Iterator[Request]:
@@ -141,7 +139,7 @@ def _ask_local_model(
     sent.answered = sent.total - sent.failed
     sent.input_tokens, sent.output_tokens = int(counts["input_tokens"]), int(counts["output_tokens"])
     if sent.failed:
-        sent.failures.append("the instructions alone are longer than the model's input")
+        sent.first_failure = "the instructions alone are longer than the model's input"
 
 
 def _ask_server(config: GenerateConfig, waiting: Iterator[Request], store: AnswerStore, sent: Sent, work: Work) -> None:

@@ -31,6 +31,10 @@ class Choice:
     weight: float
 
 
+EQUAL = Choice("z_score_sum", 0.5)
+"""Two runs with equal weights: the default, and the teacher wherever nobody has judged (docs/evaluation.md)."""
+
+
 @dataclass(frozen=True)
 class Union:
     """Every candidate (question, passage) of some runs, with each run's part of its score, also if a run lacks it."""
