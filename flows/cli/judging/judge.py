@@ -153,7 +153,7 @@ def judge(
         elif server is not None:
             with terminal.status("Judging ...") as status:
                 skipped = judge_by_model(
-                    judging, server, lambda n, of: status.update(f"Judging: question {n + 1} of {of}")
+                    judging, server, lambda n, of: status.update(f"Judging: question {n + 1} of {of}"), warn
                 )
             for line in skipped:
                 warn(line)
