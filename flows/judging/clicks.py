@@ -34,6 +34,8 @@ class ClickedCollection:
     """Relevant pairs whose passage the collection no longer has."""
     lost_clicks: int
     """Clicks on searches that the logs lack."""
+    incomplete_lines: int
+    """Lines of the logs that break off."""
 
 
 def write_clicked(
@@ -53,7 +55,7 @@ def write_clicked(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--out {out}: is not empty; choose another folder")
-    searches, lost = read_searches(logs)
+    searches, lost, incomplete = read_searches(logs)
     texts, pairs = texts_of(searches), relevant_pairs(searches, impressions, coec)
     tests = {} if judged is None else judged_questions(judged)
     test_forms = {same_words(text) for text in tests.values()}
@@ -90,6 +92,7 @@ def write_clicked(
         left_out_judged=len(texts.keys() & test_forms),
         unknown_passages=len(training) - len(kept),
         lost_clicks=lost,
+        incomplete_lines=incomplete,
     )
 
 

@@ -157,6 +157,8 @@ def judge(
                 )
             for line in skipped:
                 warn(line)
+        for line in judging.left_out:
+            warn(f"{line}; it is left out")
         comparison = judging.comparison()
         if as_json:
             print_json({"out": str(folder), **comparison.as_json(), "labels": labels})
