@@ -191,7 +191,7 @@ def test_a_folder_with_other_settings_or_other_content_is_refused(running, folde
         with pytest.raises(InputError, match="holds no judgements"):
             JudgingFolder(path).check(settings())
     place.settings.write_text("{")
-    with pytest.raises(InputError, match=r"settings\.json: invalid JSON"):
+    with pytest.raises(InputError, match=r"settings\.json: holds no settings"):
         place.check(settings())
 
 
