@@ -157,9 +157,8 @@ class Judging:
         for query_id, asked in self._judgements.questions.items():
             for system in self._settings.systems:
                 if system not in asked.rankings:
-                    raise InputError(
-                        f"{self._folder.record}: question '{one_line(query_id)}' has no ranking of {system}"
-                    )
+                    place = f"{self._folder.record}: question '{one_line(query_id)}'"
+                    raise InputError(f"{place} has no ranking of {system}; restore the file from a copy")
 
     def _new_id(self, query_id: str) -> str:
         taken = {*self._judgements.questions, *(one.query_id for one in self._waiting[1:])}

@@ -1,4 +1,4 @@
-"""A folder of judgements that was edited, cut off or lost in part: nothing is lost silently, and an error is one line."""
+"""A folder of judgements that was edited, cut off or lost in part: no judgement is lost, and errors are one line."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def test_a_line_that_breaks_off_is_removed(folder: Path) -> None:
         (lambda text: text.replace("\n", "\r"), "record.jsonl: its lines end with CR only; save it with LF"),
         (lambda text: "", "record.jsonl: is missing or empty, but there are judgements; restore it"),
         (lambda text: "hello\n", "record.jsonl:1: invalid JSON"),
-        (lambda text: text.replace('Z"', '"', 1), "record.jsonl:1: question.time: "),
+        (lambda text: text.replace('Z"', '"', 1), "record.jsonl:1: time: "),
         (lambda text: text.replace('"good":[', '"better":['), "record.jsonl: question 'q1' has no ranking of good"),
         (lambda text: text + text.splitlines()[0] + "\n", "record.jsonl:6: question 'q1' was asked before"),
         (lambda text: '{"entry": "x"}\n', "record.jsonl:1: entry: "),

@@ -29,7 +29,7 @@ def test_searches_and_their_clicks_are_joined(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("row", "what"),
     [
-        ("x", "invalid JSON"),
+        ("x", "is no line of `serve-search --log`"),
         ('{"search": "a", "click": 3}', "field 'click' is not a position from 1 to 2"),
         ('{"search": "a", "click": true}', "field 'click'"),
         ('{"search": "a", "click": "1"}', "field 'click'"),
