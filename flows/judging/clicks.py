@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from artifacts.files import storage_errors
 from artifacts.store import Store
 from flows.judging.folder import CORPUS, json_lines_bytes, qrels_bytes, write_corpus
 from flows.serving.engine import check_whole, newest_engine
@@ -72,7 +73,7 @@ def write_clicked(
         raise InputError(f"{logs[0]}: no question has a passage that its clicks prove relevant; {advice}")
     ids = question_ids(kept, tests)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with whole(out, overwrite=False) as target:
+    with storage_errors(out.parent), whole(out, overwrite=False) as target:
         (target / "qrels").mkdir()
         if judged is None:
             write_corpus(engine.collection, target / CORPUS)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from artifacts.files import provisional, write_file
+from artifacts.files import provisional, storage_errors, write_file
 from artifacts.locks import try_hold
 from flows.judging.comparison import Comparison, Rules
 from flows.judging.record import Judgements
@@ -123,8 +123,9 @@ class JudgingFolder:
         """Writes the corpus and the settings, unless an earlier start has written them."""
         if self.settings.exists():
             return
-        write_corpus(collection, self.root / CORPUS)
-        write_file(self.settings, json_bytes(settings.as_json()))
+        with storage_errors(self.judging):
+            write_corpus(collection, self.root / CORPUS)
+            write_file(self.settings, json_bytes(settings.as_json()))
 
     def publish(self, judgements: Judgements, comparison: Comparison) -> None:
         """Writes all files that follow from the record: of completely judged questions only, because a question's

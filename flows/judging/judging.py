@@ -139,7 +139,9 @@ class Judging:
         published = ([*found.complete], sorted(found.skipped), {**found.notes})
         if published != self._published:
             self._comparison = self._compare()
-            with self._errors("this is saved, but the files made of it are old: they are written with the next key"):
+            with self._errors(
+                "all judgements are saved, but the files made of them are old: the next judgement writes them"
+            ):
                 self._folder.publish(found, self._comparison)
             self._published = published
         return left_out

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from judged import judge, settings, start
 
+from artifacts.errors import StoreError
 from flows.judging.folder import JudgingFolder
 from flows.judging.judging import Judging
 from flows.judging.questions import Wanted, read_questions
@@ -127,10 +128,20 @@ def test_a_disk_that_is_full_is_one_line_and_the_judgement_can_be_repeated(
         assert [one["grade"] for one in judging.state()["passages"]] == [2, None, None, None]
         with monkeypatch.context() as disk:
             disk.setattr("flows.judging.folder.write_file", fail)
-            with pytest.raises(InputError, match=r"no space left on device; this is saved, but the files"):
+            with pytest.raises(InputError, match=r"no space left on device; all judgements are saved, but the files"):
                 judging.grade("q2", None, 0)
         judging.undo(), judging.grade("q2", None, 0)
     assert read_qrels(folder / "qrels/test.tsv")["q2"] == {"p0": 2, "p1": 0, "p2": 0, "p3": 0}
+
+
+def test_a_disk_that_is_full_at_the_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, f"Error writing bytes to file. Detail: {os.strerror(28)}")  # as Arrow does
+
+    monkeypatch.setattr("flows.judging.folder.passage_batches", full)
+    with ExitStack() as running, pytest.raises(StoreError, match=r"judged.*: no space left \("):
+        start(running, tmp_path / "judged", QUESTIONS)
+    assert not (tmp_path / "judged").exists()
 
 
 def test_a_question_that_no_system_can_answer_does_not_stop_the_others(folder: Path) -> None:
