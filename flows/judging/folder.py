@@ -70,14 +70,14 @@ class JudgingFolder:
             ):
                 raise InputError(f"--out {self.root}: exists, and holds no judgements; choose another folder")
             return
-        known = self._known_settings()
+        earlier = self._known_settings()
         if (self.root / QRELS).exists() and not (self.record.exists() and self.record.stat().st_size):
             raise InputError(
                 f"{self.record}: is missing or empty, but there are judgements; restore it from a copy, or choose "
                 "another folder"
             )
         for name, value in settings.as_json().items():
-            before = known.get(name)
+            before = earlier.get(name)
             if before != value:
                 what = {
                     "collection": "another collection",

@@ -129,7 +129,7 @@ def replay(lines: Sequence[Line]) -> Judgements:
     for n, line in enumerate(lines):
         if isinstance(line, Asked):
             if line.query_id in found.questions:
-                raise ValueError(f"{n + 1}: question '{one_line(line.query_id)}' was asked before")
+                raise ValueError(f"{n + 1}: question '{one_line(line.query_id)}' appears twice")
             found.questions[line.query_id] = line
             found.grades[line.query_id] = {}
         elif not isinstance(line, Undone) and n not in undone:
