@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -57,18 +57,19 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
         reads=inputs,
     )
     clock = Clock()
+    turn = partial(turn_on_gpus, order.machine.device, partial(report_gpu, node))
     precision: Precision | None = None
 
     def make(out: Path, checkpoints: Path) -> Metrics:
         nonlocal precision
         folders = {name: ref.path if ref is not None else None for name, ref in inputs.items()}
-        with at_work(order, out, checkpoints, clock) as progress:
+        with at_work(order, out, checkpoints, clock, turn) as progress:
             lineage = {"lineage": steps(store, inputs)} if entry.lineage else {}
             before = earlier(store, request.key, order.refresh_since) if entry.earlier else []
             elsewhere = partial(spread, node.name, progress) if is_on_ray(order) else None
             precision = known_precision(order, checkpoints)
             machine = order.machine.model_copy(update={"precision": precision}) if precision else order.machine
-            work = Work(out, checkpoints, machine, progress, before, elsewhere, store.kept / node.stage)
+            work = Work(out, checkpoints, machine, progress, before, elsewhere, store.kept / node.stage, turn)
             metrics = entry.function(node.config, **node.shared, **folders, **lineage, work=work)
             return with_notices(entry.notices, metrics, entry.section_of(node.name))
 
@@ -98,11 +99,12 @@ def known_precision(order: Order, checkpoints: Path) -> Precision | None:
 
 
 @contextmanager
-def at_work(order: Order, out: Path, checkpoints: Path, clock: Clock) -> Iterator[Progress]:
+def at_work(
+    order: Order, out: Path, checkpoints: Path, clock: Clock, turn: Callable[[], AbstractContextManager[None]]
+) -> Iterator[Progress]:
     """Surrounds a stage's function: holds the GPUs, measures the time, and shows the progress."""
-    node, machine = order.node, order.machine
-    waits = STAGES[node.stage].gpu and not is_on_ray(order)
-    turn = turn_on_gpus(machine.device, partial(report_gpu, node)) if waits else nullcontext()
+    node, machine, entry = order.node, order.machine, STAGES[order.node.stage]
+    waits = entry.gpu and not entry.takes_turns and not is_on_ray(order)
     if state := saved_state(checkpoints):
         report_line(f"{node.name}: resumes from update {state['step']:,}")
     if machine.torchrun and "optimiser" in type(node.config).model_fields:
@@ -112,7 +114,7 @@ def at_work(order: Order, out: Path, checkpoints: Path, clock: Clock) -> Iterato
         tracking.tracked_progress(
             order.logs, node.name, node.stage, without_paths(node.config), checkpoints, out
         ) as in_trackers,
-        turn,
+        turn() if waits else nullcontext(),
         bar(node.name) as in_terminal,
         page.progress_artifact(node.name) as on_page,
         clock.at_work(checkpoints.parent),

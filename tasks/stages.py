@@ -55,6 +55,8 @@ class Stage:
     """{NODE or NODE.FIELD: where the recipe has it} for nodes with another section."""
     gpu: bool = False
     """Computes on the GPU if there is one, and waits until no other run uses it."""
+    takes_turns: bool = False
+    """Holds the GPU only while it computes, by `work.gpu_turn`: other parts of it take long."""
     float32: bool = False
     """Its model computes in float32, whatever `machine.precision` is."""
     earlier: bool = False
@@ -251,6 +253,7 @@ STAGES: dict[str, Stage] = {
         unread=at("pipeline.generate.generate:unread"),
         missing=at("pipeline.generate.generate:missing"),
         gpu=True,
+        takes_turns=True,
     ),
     "mine": Stage("pipeline.negatives.mine:mine", parts=True, shown=True),
     "negatives_file": Stage(

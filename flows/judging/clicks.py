@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from artifacts.files import storage_errors
 from artifacts.store import Store
 from flows.judging.folder import CORPUS, json_lines_bytes, qrels_bytes, write_corpus
 from flows.serving.engine import check_whole, newest_engine
@@ -34,6 +35,8 @@ class ClickedCollection:
     """Relevant pairs whose passage the collection no longer has."""
     lost_clicks: int
     """Clicks on searches that the logs lack."""
+    incomplete_lines: int
+    """Lines of the logs that break off."""
 
 
 def write_clicked(
@@ -53,7 +56,7 @@ def write_clicked(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--out {out}: is not empty; choose another folder")
-    searches, lost = read_searches(logs)
+    searches, lost, incomplete = read_searches(logs)
     texts, pairs = texts_of(searches), relevant_pairs(searches, impressions, coec)
     tests = {} if judged is None else judged_questions(judged)
     test_forms = {same_words(text) for text in tests.values()}
@@ -70,7 +73,7 @@ def write_clicked(
         raise InputError(f"{logs[0]}: no question has a passage that its clicks prove relevant; {advice}")
     ids = question_ids(kept, tests)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with whole(out, overwrite=False) as target:
+    with storage_errors(out.parent), whole(out, overwrite=False) as target:
         (target / "qrels").mkdir()
         if judged is None:
             write_corpus(engine.collection, target / CORPUS)
@@ -90,6 +93,7 @@ def write_clicked(
         left_out_judged=len(texts.keys() & test_forms),
         unknown_passages=len(training) - len(kept),
         lost_clicks=lost,
+        incomplete_lines=incomplete,
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from artifacts.files import provisional, write_file
+from artifacts.files import provisional, storage_errors, write_file
 from artifacts.locks import try_hold
 from flows.judging.comparison import Comparison, Rules
 from flows.judging.record import Judgements
@@ -26,6 +26,7 @@ from pipeline.data.runs import trec_lines
 from pipeline.errors import InputError
 
 CORPUS = "corpus.jsonl.zst"
+QRELS = "qrels/test.tsv"
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Settings:
         return {**named, "depth": self.depth, **asdict(self.rules)}
 
 
-OPTIONS = {"systems": "RUN or --systems", "planned": "--questions-planned", "judge": "--model"}
+OPTIONS = {"collection": "RUN", "systems": "RUN or --systems", "planned": "--questions-planned", "judge": "--model"}
 """{field of the settings: the option that sets it} where the names differ."""
 
 
@@ -69,12 +70,14 @@ class JudgingFolder:
             ):
                 raise InputError(f"--out {self.root}: exists, and holds no judgements; choose another folder")
             return
-        try:
-            known = json.loads(self.settings.read_bytes())
-        except ValueError as error:
-            raise InputError(f"{self.settings}: invalid JSON ({error})") from None
+        earlier = self._known_settings()
+        if (self.root / QRELS).exists() and not (self.record.exists() and self.record.stat().st_size):
+            raise InputError(
+                f"{self.record}: is missing or empty, but there are judgements; restore it from a copy, or choose "
+                "another folder"
+            )
         for name, value in settings.as_json().items():
-            before = known.get(name) if isinstance(known, dict) else None
+            before = earlier.get(name)
             if before != value:
                 what = {
                     "collection": "another collection",
@@ -83,6 +86,19 @@ class JudgingFolder:
                 }.get(name, f"{name} {before}")
                 advice = f"repeat {OPTIONS.get(name, f'--{name}')}, or choose another folder"
                 raise InputError(f"--out {self.root}: was started with {what}; {advice}")
+
+    def _known_settings(self) -> dict[str, Any]:
+        try:
+            known = json.loads(self.settings.read_bytes())
+            if not isinstance(known, dict):
+                raise ValueError
+        except OSError as error:
+            raise InputError(f"{self.settings}: {str(error.strerror).lower()}") from None
+        except (ValueError, RecursionError):
+            raise InputError(
+                f"{self.settings}: holds no settings; restore it from a copy, or choose another folder"
+            ) from None
+        return known
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -107,8 +123,9 @@ class JudgingFolder:
         """Writes the corpus and the settings, unless an earlier start has written them."""
         if self.settings.exists():
             return
-        write_corpus(collection, self.root / CORPUS)
-        write_file(self.settings, json_bytes(settings.as_json()))
+        with storage_errors(self.judging):
+            write_corpus(collection, self.root / CORPUS)
+            write_file(self.settings, json_bytes(settings.as_json()))
 
     def publish(self, judgements: Judgements, comparison: Comparison) -> None:
         """Writes all files that follow from the record: of completely judged questions only, because a question's
@@ -119,7 +136,7 @@ class JudgingFolder:
         notes = [{"query_id": q, "passage_id": p, "note": text} for (q, p), text in judgements.notes.items()]
         contents = {
             self.root / "queries.jsonl": json_lines_bytes(texts),
-            self.root / "qrels/test.tsv": qrels_bytes(graded) if graded else b"",
+            self.root / QRELS: qrels_bytes(graded) if graded else b"",
             self.judging / "notes.jsonl": json_lines_bytes(notes),
             self.judging / "comparison.json": json_bytes(comparison.as_json()),
         }

@@ -4,7 +4,8 @@ The page receives nothing that tells which system found a passage, nor a rank or
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from flows.judging.comparison import Comparison, compare
@@ -35,6 +36,9 @@ class Judging:
         self._pool = pool
         self._lines: list[Line] = read_record(folder.record)
         self._judgements = replay(self._lines)
+        self._check_rankings()
+        self.left_out: list[str] = []
+        """A line for each question that the systems could not answer."""
         known = {same_words(asked.text) for asked in self._judgements.questions.values()}
         self._waiting = [one for one in wanted if same_words(one.text) not in known]
         self._lock = threading.Lock()
@@ -46,6 +50,8 @@ class Judging:
     def state(self) -> dict[str, Any]:
         """What the page shows."""
         with self._lock:
+            if self._judgements.open_question is None and self._waiting:
+                self._proceed()  # after an error
             return self._state()
 
     def grade(self, query_id: str, passage_id: str | None, grade: int) -> dict[str, Any]:
@@ -86,7 +92,9 @@ class Judging:
             if same_words(text) in {same_words(one) for one in (*known, *(one.text for one in self._waiting))}:
                 raise InputError("this question is there already")
             self._waiting.append(Wanted(text))
-            self._proceed()
+            left_out = self._proceed()
+            if any(one.text == text for one in left_out):
+                raise InputError(self.left_out.pop())
             return self._state()
 
     def comparison(self) -> Comparison:
@@ -105,27 +113,54 @@ class Judging:
         return self._state()
 
     def _append(self, line: Line) -> None:
-        self._log.append(line.model_dump_json())
+        with self._errors("this is not saved: repeat it once there is a remedy"):
+            self._log.append(line.model_dump_json())
         self._lines.append(line)
         self._judgements = replay(self._lines)
 
-    def _proceed(self) -> None:
-        """Opens the next question, if none is open, and writes the files if the complete questions have changed."""
+    def _proceed(self) -> list[Wanted]:
+        """Opens the next question, if none is open, and writes the files if the complete questions have changed.
+
+        Returns the questions that the systems could not answer.
+        """
+        left_out = []
         while self._judgements.open_question is None and self._waiting:
             one = self._waiting[0]
             try:
                 asked = self._pool(self._new_id(one.query_id), one.text)
             except InputError as error:
                 self._waiting.pop(0)  # the same error each time: the others must not wait for it
-                raise InputError(f"question '{one_line(one.text)}': {error}") from None
+                self.left_out.append(f"question '{one_line(one.text)}': {error}")
+                left_out.append(one)
+                continue
             self._append(asked)
             self._waiting.pop(0)
         found = self._judgements
         published = ([*found.complete], sorted(found.skipped), {**found.notes})
         if published != self._published:
             self._comparison = self._compare()
-            self._folder.publish(found, self._comparison)
+            with self._errors(
+                "all judgements are saved, but the files made of them are old: the next judgement writes them"
+            ):
+                self._folder.publish(found, self._comparison)
             self._published = published
+        return left_out
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """Raises InputError for an error of the disk."""
+        try:
+            yield
+        except OSError as error:
+            path = error.filename or self._folder.root
+            raise InputError(f"{path}: {str(error.strerror).lower()}; {what}") from error
+
+    def _check_rankings(self) -> None:
+        for query_id, asked in self._judgements.questions.items():
+            for system in self._settings.systems:
+                if system not in asked.rankings:
+                    place = f"{self._folder.record}: question '{one_line(query_id)}'"
+                    raise InputError(f"{place} has no ranking of {system}; restore the file from a copy")
 
     def _new_id(self, query_id: str) -> str:
         taken = {*self._judgements.questions, *(one.query_id for one in self._waiting[1:])}

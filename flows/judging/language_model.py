@@ -4,14 +4,14 @@ The scale and the steps are those of UMBRELA (Upadhyay et al. 2024); the words o
 """
 
 import re
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 
 from flows.judging.judging import Judging
 from pipeline.errors import InputError
 from pipeline.generate.answers import THOUGHTS
 from pipeline.generate.config import ServerConfig
-from pipeline.generate.endpoint import Endpoint, Failed
+from pipeline.generate.endpoint import Endpoint, Failed, Refused
 from pipeline.generate.prompts import Message
 from pipeline.notices import one_line
 
@@ -58,36 +58,60 @@ def server_config(endpoint: str, model: str, key_variable: str) -> ServerConfig:
         raise InputError(f"--{option}: {first['msg']}") from None
 
 
-def judge_by_model(judging: Judging, config: ServerConfig, shown: Callable[[int, int], None]) -> list[str]:
+def judge_by_model(
+    judging: Judging,
+    config: ServerConfig,
+    shown: Callable[[int, int], None],
+    say: Callable[[str], object] = lambda line: None,
+) -> list[str]:
     """Grades the passages of all waiting questions, until the comparison is decided. Returns a line for each question
     that was skipped because the model gave no grade.
 
-    `shown(done, total)`: questions. Raises InputError if the server does not answer; the same command continues.
+    `shown(done, total)`: questions. `say`: shows a line when the server takes long. Raises InputError if the server
+    does not answer, or refuses its first request; the same command continues.
     """
     skipped = []
-    with Endpoint(config, prefix="--") as endpoint, ThreadPoolExecutor(config.concurrent) as pool:
+    with Endpoint(config, prefix="--", say=say) as endpoint:
 
         def ask(messages: list[Message]) -> str:
             return endpoint.ask(messages).text
 
-        try:
-            while (state := judging.state())["question"] is not None and not state["decided"]:
-                query_id, text = state["question"]["query_id"], state["question"]["text"]
-                shown(state["number"] - 1, state["total"])
-                waiting = [one for one in state["passages"] if one["grade"] is None]
-                grades = pool.map(lambda one, text=text: grade(ask, text, one["title"], one["text"]), waiting)
-                for passage, found in zip(waiting, grades, strict=True):
-                    if found is None:
-                        judging.skip(query_id)
-                        skipped.append(f"question '{one_line(text)}' is skipped: no grade for {passage['passage_id']}")
-                        break
-                    judging.grade(query_id, passage["passage_id"], found)
-        except Failed as error:
-            raise InputError(f"--endpoint {config.endpoint}: {error}; the same command continues") from None
-        finally:
-            endpoint.stop()
-            pool.shutdown(wait=True, cancel_futures=True)
+        answers_some = False
+        while (state := judging.state())["question"] is not None and not state["decided"]:
+            query_id, text = state["question"]["query_id"], state["question"]["text"]
+            shown(state["number"] - 1, state["total"])
+            waiting = [one for one in state["passages"] if one["grade"] is None]
+            running = {
+                endpoint.start(grade, ask, text, one["title"], one["text"]): one["passage_id"] for one in waiting
+            }
+            for passage_id, found in _as_they_arrive(endpoint, running):
+                if isinstance(found, int):
+                    judging.grade(query_id, passage_id, found)
+                    answers_some = True
+                elif isinstance(found, Failed) and not (isinstance(found, Refused) and answers_some):
+                    raise InputError(f"--endpoint {config.endpoint}: {found}; the same command continues")
+                else:
+                    judging.skip(query_id)
+                    skipped.append(f"question '{one_line(text)}' is skipped: {found or 'no grade'} for {passage_id}")
+                    break
+            for future in running:
+                future.cancel()
     return skipped
+
+
+Grading = dict[Future[int | None], str]
+"""{call of `grade`: the passage}."""
+
+
+def _as_they_arrive(endpoint: Endpoint, running: Grading) -> Iterator[tuple[str, int | Failed | None]]:
+    """Yields (passage, its grade, None or why the server gave none) of each call, and removes it."""
+    while running:
+        for future in endpoint.wait(running):
+            passage_id = running.pop(future)
+            error = future.exception()
+            if error is not None and not isinstance(error, Failed):
+                raise error
+            yield passage_id, future.result() if error is None else error
 
 
 def grade(ask: Ask, question: str, title: str, text: str) -> int | None:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from flows.serving.question import LONGEST
 from pipeline.data.ids import check_id
 from pipeline.data.search_log import read_searches, texts_of
+from pipeline.data.text.plain_text import check_text
 from pipeline.data.text.same_words import same_words
-from pipeline.data.text.text_files import json_lines, lines, text_of
+from pipeline.data.text.text_files import json_lines, table_lines, text_of
 from pipeline.errors import InputError
 
 
@@ -41,9 +42,9 @@ def read_questions(path: Path) -> list[Wanted]:
 
 
 def _rows(path: Path) -> Iterable[tuple[str, Wanted]]:
-    _, first = next(lines(path), (0, ""))
+    _, first = next(table_lines(path), (0, ""))
     if not first.lstrip().startswith("{"):
-        return ((f"{path}:{number}", Wanted(line.strip())) for number, line in lines(path))
+        return ((f"{path}:{number}", Wanted(line.strip())) for number, line in table_lines(path))
     return (
         (place, Wanted(text_of(place, row, "text").strip(), text_of(place, row, "_id", required=False)))
         for place, row in json_lines(path)
@@ -54,6 +55,7 @@ def check_question_text(place: str, text: str) -> None:
     """Raises InputError for an empty question and for one that is too long."""
     if not text.strip():
         raise InputError(f"{place}: the question is empty")
+    check_text(f"{place}: the question", text)
     if len(text) > LONGEST:
         raise InputError(f"{place}: the question is too long: {len(text):,} characters (maximum {LONGEST:,})")
 
@@ -65,7 +67,7 @@ def sample_questions(log: Path, seed: int) -> list[Wanted]:
     Searches with a condition are left out: the judged systems search all passages. Raises InputError as `read_searches`
     does, and for a log without questions.
     """
-    searches, _ = read_searches([log])
+    searches = read_searches([log]).searches
     unconditional = [search for search in searches if search.where is None]
     texts = texts_of(unconditional)
     random.Random(seed).shuffle(unconditional)

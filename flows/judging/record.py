@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline.data.text.text_files import json_lines
 from pipeline.errors import InputError
@@ -27,7 +27,7 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    time: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    time: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
 
 
 class PooledPassage(BaseModel):
@@ -128,6 +128,8 @@ def replay(lines: Sequence[Line]) -> Judgements:
     found = Judgements(can_undo=bool(undoable))
     for n, line in enumerate(lines):
         if isinstance(line, Asked):
+            if line.query_id in found.questions:
+                raise ValueError(f"{n + 1}: question '{one_line(line.query_id)}' appears twice")
             found.questions[line.query_id] = line
             found.grades[line.query_id] = {}
         elif not isinstance(line, Undone) and n not in undone:
@@ -173,7 +175,8 @@ def read_record(path: Path) -> list[Line]:
             lines.append(LINE.validate_python(row))
         except ValidationError as error:
             first = error.errors()[0]
-            raise InputError(f"{place}: {'.'.join(map(str, first['loc'][1:]))}: {first['msg']}") from None
+            field = ".".join(map(str, first["loc"][1:]))
+            raise InputError(f"{place}: {field or 'entry'}: {first['msg']}") from None
     try:
         replay(lines)
     except ValueError as error:

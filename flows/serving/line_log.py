@@ -3,6 +3,7 @@
 The file is readable by its owner only.
 """
 
+import json
 import os
 from pathlib import Path
 from types import TracebackType
@@ -11,10 +12,10 @@ from pipeline.errors import InputError
 
 
 class LineLog:
-    """An open file. `alone`: no other process appends, and each line is on disk when `append` returns; a last line
-    without its end, of a machine that failed, is then removed.
+    """An open file. `alone`: no other process appends, and each line is on disk when `append` returns; an incomplete
+    last line, of a machine that failed, is then removed.
 
-    Raises InputError if the file cannot be opened.
+    Raises InputError if the file cannot be opened; `alone` also if it is no UTF-8 text with LF.
     """
 
     def __init__(self, path: Path, alone: bool = False) -> None:
@@ -25,13 +26,29 @@ class LineLog:
         except OSError as error:
             raise InputError(f"{path}: {str(error.strerror).lower()}") from None
         if alone:
-            content = path.read_bytes()
-            os.ftruncate(self.descriptor, content.rfind(b"\n") + 1)
+            try:
+                self._remove_incomplete(path.read_bytes())
+            except BaseException:
+                os.close(self.descriptor)
+                raise
+
+    def _remove_incomplete(self, content: bytes) -> None:
+        end = content.rfind(b"\n") + 1
+        try:
+            content[:end].decode()
+        except UnicodeDecodeError:
+            raise InputError(f"{self.path}: is not UTF-8; save it as UTF-8") from None
+        if b"\r" in content[end:]:
+            raise InputError(f"{self.path}: its lines end with CR only; save it with LF")
+        if not _is_json(content[end:]):
+            os.ftruncate(self.descriptor, end)
 
     def append(self, line: str) -> None:
         """Appends the line and its end. Raises OSError, such as that of a full disk."""
         content = line.encode() + b"\n"
         before = os.fstat(self.descriptor).st_size
+        if before and os.pread(self.descriptor, 1, before - 1) != b"\n":  # of an editor, or of a disk that was full
+            content = b"\n" + content
         try:
             written = os.write(self.descriptor, content)
             if written < len(content):
@@ -50,3 +67,11 @@ class LineLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self.descriptor)
+
+
+def _is_json(content: bytes) -> bool:
+    try:
+        json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -6,15 +6,20 @@ training query rewriting; Chapelle and Zhang, 2009, section 2). The expectation 
 searches of the log in which it was clicked.
 """
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline.data.text.plain_text import check_text
 from pipeline.data.text.same_words import same_words
-from pipeline.data.text.text_files import json_lines, strings_of, text_of
+from pipeline.data.text.text_files import lines, strings_of, text_of
 from pipeline.errors import InputError
+
+BEGINNING = '{"time":'
+"""Of each line, as flows/serving/search_log.py writes it."""
 
 
 @dataclass
@@ -44,26 +49,53 @@ class ClickedPair(NamedTuple):
     """Clicks over expected clicks; above 1: more than its positions let expect."""
 
 
-def read_searches(paths: Iterable[Path]) -> tuple[list[Search], int]:
-    """Returns (the searches of the logs in order, number of clicks on searches that the logs lack). Memory grows with
-    the logs.
+class SearchLog(NamedTuple):
+    """What the logs hold."""
+
+    searches: list[Search]
+    """In their order."""
+    lost_clicks: int
+    """Clicks on searches that the logs lack."""
+    incomplete_lines: int
+    """Lines that break off: the disk was full, or the server is still writing."""
+
+
+def read_searches(paths: Iterable[Path]) -> SearchLog:
+    """Reads logs. Memory grows with them.
 
     Raises InputError, with file and line, for another line and for a click at a position that a search does not have.
     """
     searches: dict[str, Search] = {}
-    lost = 0
+    lost = incomplete = 0
     for path in paths:
-        for place, row in json_lines(path):
+        for number, line in lines(path):
+            place, row = f"{path}:{number}", _row(line)
+            if row is None and line.startswith(BEGINNING):
+                incomplete += 1
+                continue
+            if row is None:
+                raise InputError(f"{place}: is no line of `serve-search --log`; remove it, or name the right file")
             search_id = text_of(place, row, "search")
             if "click" not in row:
                 where = text_of(place, row, "where", required=False) or None
-                found = Search(text_of(place, row, "question"), where, strings_of(place, row, "results"))
+                question = text_of(place, row, "question")
+                check_text(f"{place}: question", question)
+                found = Search(question, where, strings_of(place, row, "results"))
                 searches[search_id] = found
             elif search_id not in searches:
                 lost += 1
             else:
                 searches[search_id].clicks.add(_position(place, row, len(searches[search_id].results)))
-    return [*searches.values()], lost
+    return SearchLog([*searches.values()], lost, incomplete)
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    """Returns the object of a line; None of another line."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def _position(place: str, row: Mapping[str, Any], results: int) -> int:

@@ -17,6 +17,13 @@ from pipeline.errors import InputError, reason
 FILE = "answers.sqlite"
 SECONDS = 60.0
 """How long a run waits for another one that is writing."""
+MOVE = "move it away: its answers are lost, unless you have a copy"
+ADVICE = {
+    **dict.fromkeys((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR), MOVE),
+    sqlite3.SQLITE_BUSY: "another process writes to it: repeat the command later",
+    sqlite3.SQLITE_FULL: "make room, and repeat the command: the answers so far are kept",
+}
+"""{SQLite's code of an error: what to do}. Only the first three say that the file is no usable database."""
 TABLE = """CREATE TABLE IF NOT EXISTS answers (
     request TEXT PRIMARY KEY, answer TEXT NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL
 ) WITHOUT ROWID"""
@@ -93,6 +100,5 @@ class AnswerStore:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise InputError(
-                f"{self.path}: {reason(error)}; if it is damaged, remove it: answers are then lost"
-            ) from error
+            advice = ADVICE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+            raise InputError(f"{self.path}: {reason(error)}{f'; {advice}' if advice else ''}") from error

@@ -6,18 +6,22 @@ everything that the server sends back.
 
 import json
 import os
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from pipeline.errors import InputError, reason
 from pipeline.formatting import counted
 from pipeline.generate.answer_store import Answer
 from pipeline.generate.config import ServerConfig
+from pipeline.generate.connections import Connections
 from pipeline.generate.prompts import Message
 from pipeline.notices import one_line
 from pipeline.runtime.network import check_usable, is_loopback
@@ -25,6 +29,7 @@ from pipeline.runtime.network import check_usable, is_loopback
 if TYPE_CHECKING:
     import httpx
 
+Result = TypeVar("Result")
 MOST_BYTES = 1 << 20
 """Of an answer's body."""
 LONGEST_WAIT = 300.0
@@ -32,15 +37,29 @@ LONGEST_WAIT = 300.0
 FIRST_WAIT = 1.0
 """Seconds before the second attempt; each further pause is twice as long, up to MOST_WAIT."""
 MOST_WAIT = 30.0
+CONNECTING = 15.0
+"""Seconds until a connection is open."""
+SILENCE = 30.0
+"""Seconds without an answer after which a line says so, and again after each further one."""
+GRACE = 2.0
+"""Seconds that an interrupted run waits for requests that are being answered: they are paid for."""
 SHOWN = 200
 """Characters of a server's message."""
 BYTES_PER_TOKEN = 4.0
 """Of UTF-8 text, where the server counts no tokens."""
 INSTEAD = "[key]"
+SHORTEST_KEY = 12
+"""Characters. A shorter one is no secret but what servers without keys get, such as `EMPTY` or `x`: questions may have
+this word.
+"""
 
 
 class Failed(Exception):
     """One request got no answer; others may. The message is one line for the user."""
+
+
+class Refused(Failed):
+    """The server answers, but not this request, such as for what its text says."""
 
 
 class _Again(Exception):
@@ -52,29 +71,38 @@ class _Again(Exception):
 
 
 class Endpoint:
-    """Sends requests; several threads may. A context, which closes its connections.
+    """Sends requests; several threads may. A context, which ends its threads and connections.
 
-    `prefix`: of the names of the settings in messages, such as `--` of options.
+    `prefix`: of the names of the settings in messages, such as `--` of options. `say`: shows the user a line.
     """
 
     def __init__(
-        self, config: ServerConfig, environment: Mapping[str, str] = os.environ, prefix: str = "generate."
+        self,
+        config: ServerConfig,
+        environment: Mapping[str, str] = os.environ,
+        prefix: str = "generate.",
+        say: Callable[[str], object] = lambda line: None,
     ) -> None:
         import httpx
 
         assert config.endpoint is not None
         self._config = config
         self._prefix = prefix
+        self._say = say
         self._key = read_key(config, environment)
         self._limit_field = "max_tokens"
         self._stopped = threading.Event()
+        self._connections = Connections()
+        self._trouble = ""
+        self._pool = ThreadPoolExecutor(config.concurrent, "endpoint")
+        self._running: WeakSet[Future[Any]] = WeakSet()
         check_usable(f"{prefix}endpoint {config.endpoint}")
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         self._client = httpx.Client(
             headers=headers,
-            timeout=httpx.Timeout(config.timeout_seconds),
+            timeout=httpx.Timeout(config.timeout_seconds, connect=min(CONNECTING, config.timeout_seconds)),
             follow_redirects=False,
             trust_env=not is_loopback(config.endpoint),
             limits=httpx.Limits(max_connections=config.concurrent),
@@ -83,12 +111,31 @@ class Endpoint:
     def __enter__(self) -> "Endpoint":
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        """Ends all pauses: a request that failed is sent no more. Those that are being answered go on; if the user
+        interrupts, for a short time.
+        """
+        self._stopped.set()
+        if kind is not None and not issubclass(kind, Exception):
+            wait(self._running, GRACE)
+            self._connections.cut()
+        self._pool.shutdown(wait=True, cancel_futures=True)
         self._client.close()
 
-    def stop(self) -> None:
-        """Ends all pauses: a request that failed is sent no more. Those that are being answered go on."""
-        self._stopped.set()
+    def start(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+        """Calls a function that calls `ask`, in another thread. The end of the context waits for it."""
+        future = self._pool.submit(function, *arguments)
+        self._running.add(future)
+        return future
+
+    def wait(self, running: Collection[Future[Any]]) -> set[Future[Any]]:
+        """Waits for the first of these calls, and returns those that ended. Says when it takes long, and why."""
+        silent = 0.0
+        while not (done := wait(running, SILENCE, FIRST_COMPLETED).done) and running:
+            silent += SILENCE
+            why = f"; the last attempt failed: {self._trouble}" if self._trouble else ""
+            self._say(self._line(f"no answer for {silent:g} seconds{why}"))
+        return done
 
     def ask(self, messages: Sequence[Message]) -> Answer:
         """Returns the answer. Raises Failed if there is none after all attempts, and InputError if no request can
@@ -99,7 +146,9 @@ class Endpoint:
         attempts = self._config.attempts
         for attempt in range(1, attempts + 1):
             try:
-                return self._send(messages)
+                answer = self._send(messages)
+                self._trouble = ""
+                return answer
             except _Again as error:
                 why, seconds = str(error), error.seconds
             except httpx.TimeoutException:
@@ -108,6 +157,7 @@ class Endpoint:
                 why, seconds = self._without_key(reason(error)), None
             if seconds is not None and seconds > LONGEST_WAIT:
                 raise Failed(f"{why}; it asks to wait {seconds:.0f} seconds")
+            self._trouble = why
             pause = min(MOST_WAIT, FIRST_WAIT * 2 ** (attempt - 1)) if seconds is None else seconds
             if attempt == attempts or self._stopped.wait(pause):
                 raise Failed(f"{why} ({counted(attempt, 'attempts')})")
@@ -120,10 +170,11 @@ class Endpoint:
         if config.temperature is not None:
             body["temperature"] = config.temperature
         started = time.monotonic()
-        with self._client.stream("POST", f"{config.endpoint}/chat/completions", json=body) as response:
+        address, extensions = f"{config.endpoint}/chat/completions", {"trace": self._connections.trace}
+        with self._client.stream("POST", address, json=body, extensions=extensions) as response:
             status = response.status_code
             if 300 <= status < 400:
-                target = urlsplit(response.headers.get("location", "")).hostname or "another address"
+                target = self._without_key(host_of(response.headers.get("location", "")) or "another address")
                 raise InputError(
                     self._line(f"answers with a redirect to {target}, which is not followed: set its address")
                 )
@@ -131,17 +182,18 @@ class Endpoint:
                 raise InputError(self._line(f"refuses the key ({status}): {self._about_key()}"))
             text = self._read(response, started)
         if status in (408, 429) or status >= 500:
-            raise _Again(f"status {status}{_message(text)}", wait_of(response.headers.get("retry-after", "")))
+            raise _Again(f"status {status}{self._message(text)}", wait_of(response.headers.get("retry-after", "")))
         if status == 404:
             raise InputError(
-                self._line(f"status 404{_message(text)}; is the address right, up to /v1, and the model's name?")
+                self._line(f"status 404{self._message(text)}; is the address right, up to /v1, and the model's name?")
             )
         if status == 400 and "max_completion_tokens" in text and self._limit_field == "max_tokens":
             self._limit_field = "max_completion_tokens"  # newer models of OpenAI
             return self._send(messages)
         if status != 200:
-            raise Failed(f"status {status}{_message(text)}")
-        return parse(text, messages)
+            raise Refused(f"status {status}{self._message(text)}")
+        answer = parse(text, messages)
+        return answer._replace(text=self._without_key(answer.text))
 
     def _read(self, response: "httpx.Response", started: float) -> str:
         """Returns the body, without the key."""
@@ -155,7 +207,14 @@ class Endpoint:
         return self._without_key(content.decode(errors="replace"))
 
     def _without_key(self, text: str) -> str:
-        return text.replace(self._key, INSTEAD) if self._key else text
+        """Returns the text without the key. Call it for a body and for what is read of it: JSON can escape the key."""
+        is_secret = len(self._key) >= SHORTEST_KEY
+        return re.sub(re.escape(self._key), INSTEAD, text, flags=re.IGNORECASE) if is_secret else text
+
+    def _message(self, text: str) -> str:
+        """Returns `: MESSAGE` of an error's body; empty without text."""
+        shown = one_line(" ".join(self._without_key(message_of(text)).split()), SHOWN)
+        return f": {shown}" if shown else ""
 
     def _about_key(self) -> str:
         name = self._config.key_variable
@@ -216,15 +275,21 @@ def _count(value: Any, estimate: int) -> int:
     return value if type(value) is int and 0 <= value < 1 << 31 else estimate
 
 
-def _message(text: str) -> str:
-    """Returns `: MESSAGE` of an error's body; empty without text."""
+def message_of(text: str) -> str:
+    """Returns the message in an error's body; the whole body if it is not in OpenAI's format."""
     try:
         error = json.loads(text)["error"]
-        text = error["message"] if isinstance(error, dict) else error
+        return str(error["message"] if isinstance(error, dict) else error)
     except (ValueError, RecursionError, LookupError, TypeError):
-        pass
-    shown = one_line(" ".join(str(text).split()), SHOWN)
-    return f": {shown}" if shown else ""
+        return text
+
+
+def host_of(address: str) -> str:
+    """Returns the host of an address; empty if it has none."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
 
 
 def wait_of(header: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> float | None:

@@ -10,6 +10,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -212,7 +213,8 @@ def found_again(
     }
     one_process = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
     machine = without_model(work.machine) if checkpoint is None else one_process
-    launch("pipeline.generate.round_trip:search", arguments, machine, work.progress, work.checkpoints, ENCODING)
+    with work.gpu_turn() if checkpoint is not None else nullcontext():
+        launch("pipeline.generate.round_trip:search", arguments, machine, work.progress, work.checkpoints, ENCODING)
     found_Q = np.load(ranks) > 0
     for question in (one for one, found in zip(questions, found_Q, strict=True) if not found):
         counts["not_found"] += 1

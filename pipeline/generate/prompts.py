@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from pipeline.data.text.delimited import tab_separated
+from pipeline.data.text.plain_text import check_text
 from pipeline.data.text.text_files import json_lines, plain_name, text_of
 from pipeline.data.text.words import blank, spans
 from pipeline.errors import InputError
@@ -63,6 +64,8 @@ def _example(place: str, passage: str, question: str, kind: str) -> Example:
         raise InputError(f"{place}: kind '{one_line(kind)}' is none of {', '.join(known)}")
     if blank(passage) or blank(question):
         raise InputError(f"{place}: an example needs a passage and a question with text")
+    for text in (passage, question):
+        check_text(f"{place}: an example", text)
     return Example(passage, " ".join(question.split()), named)
 
 

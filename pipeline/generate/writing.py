@@ -1,7 +1,8 @@
 """Gets the answers that are not stored yet, from a server or a local model, within the user's limits."""
 
+import logging
 from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -131,9 +132,10 @@ def _ask_local_model(
     # One process has the whole CPU: a language model's products are large.
     threads = workers(machine) if machine.threads == "auto" and device_of(machine) == "cpu" else machine.threads
     one_process = machine.model_copy(update={"ranks": 1, "torchrun": [], "threads": threads})
-    counts = launch(
-        "pipeline.generate.local_model:write", arguments, one_process, work.progress, work.checkpoints, ENCODING
-    )
+    with work.gpu_turn():
+        counts = launch(
+            "pipeline.generate.local_model:write", arguments, one_process, work.progress, work.checkpoints, ENCODING
+        )
     prompts.unlink(missing_ok=True)
     sent.failed = int(counts["too_long"])
     sent.answered = sent.total - sent.failed
@@ -143,19 +145,20 @@ def _ask_local_model(
 
 
 def _ask_server(config: GenerateConfig, waiting: Iterator[Request], store: AnswerStore, sent: Sent, work: Work) -> None:
-    """Sends the requests, some at the same time. After an error no more are sent; those being answered are stored."""
+    """Sends the requests, some at the same time. After an error no more are sent; those being answered are stored. An
+    interruption waits for them only a moment.
+    """
     running: dict[Future[Answer], str] = {}
-    pool = ThreadPoolExecutor(config.concurrent, "endpoint")
-    with Endpoint(config) as endpoint:
-        try:
+    try:
+        with Endpoint(config, say=logging.getLogger(__name__).info) as endpoint:
             # The first one alone: a wrong key or model is then found by one request.
             for request in islice(waiting, 1):
-                running[pool.submit(endpoint.ask, request.messages)] = request.key
+                running[endpoint.start(endpoint.ask, request.messages)] = request.key
             while running:
-                _collect(running, store, sent, work)
+                _collect(endpoint, running, store, sent, work)
                 if sent.is_too_dear:
                     while running:
-                        _collect(running, store, sent, work)
+                        _collect(endpoint, running, store, sent, work)
                     if sent.answered + sent.failed < sent.total:
                         raise InputError(
                             f"generate.max_cost: {config.max_cost:g} is reached after {sent.answered:,} of "
@@ -163,16 +166,16 @@ def _ask_server(config: GenerateConfig, waiting: Iterator[Request], store: Answe
                         )
                     return
                 for request in islice(waiting, config.concurrent - len(running)):
-                    running[pool.submit(endpoint.ask, request.messages)] = request.key
-        finally:
-            endpoint.stop()
-            pool.shutdown(wait=True, cancel_futures=True)
-            store.add(_answered(running).items())  # they are paid for
+                    running[endpoint.start(endpoint.ask, request.messages)] = request.key
+    finally:
+        store.add(_answered(running).items())  # they are paid for
 
 
-def _collect(running: dict[Future[Answer], str], store: AnswerStore, sent: Sent, work: Work) -> None:
+def _collect(
+    endpoint: Endpoint, running: dict[Future[Answer], str], store: AnswerStore, sent: Sent, work: Work
+) -> None:
     """Waits for answers and stores them, then raises InputError if the stage must end."""
-    done, _ = wait(running, return_when=FIRST_COMPLETED)
+    done = endpoint.wait(running)
     answers = _answered({future: running.pop(future) for future in done})
     store.add(answers.items())
     for answer in answers.values():

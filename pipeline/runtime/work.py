@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -108,6 +109,9 @@ class Work:
     kept: Path | None = None
     """A folder of the stage that all runs of a store share and nothing empties, for what costs money. It may not exist
     yet. None: there is no store."""
+    gpu_turn: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Waits until no other run uses the GPUs, and holds them. For stages that compute on them only for a part of their
+    time; all others hold them from beginning to end."""
 
 
 def silent(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:

@@ -303,6 +303,32 @@ def test_the_seconds_count_only_the_work_of_the_stage(
     assert 0.1 <= store.record(ref.key).seconds < 1.5  # type: ignore[union-attr]
 
 
+def test_a_stage_that_takes_turns_holds_the_gpu_only_while_it_computes(
+    store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a stage that waits for a server for hours would keep other runs off the GPU."""
+    from letters import letter
+
+    events: list[str] = []
+
+    @contextmanager
+    def turn(device: str, on_wait: Any) -> Iterator[None]:
+        events.append("taken")
+        yield
+        events.append("free")
+
+    def works(config: Any, before: Path | None, work: Work) -> Metrics:
+        events.append("waits")
+        with work.gpu_turn():
+            events.append("computes")
+        return letter(config, before, work)
+
+    monkeypatch.setitem(STAGES, "letter", Stage(works, gpu=True, takes_turns=True))
+    monkeypatch.setattr("tasks.run.turn_on_gpus", turn)
+    run(order(store, machine, "a"), {"before": None}).result()
+    assert events == ["waits", "taken", "computes", "free"]
+
+
 def test_the_progress_on_the_page_reaches_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[float] = []
     started = threading.Event()

@@ -153,10 +153,12 @@ def judge(
         elif server is not None:
             with terminal.status("Judging ...") as status:
                 skipped = judge_by_model(
-                    judging, server, lambda n, of: status.update(f"Judging: question {n + 1} of {of}")
+                    judging, server, lambda n, of: status.update(f"Judging: question {n + 1} of {of}"), warn
                 )
             for line in skipped:
                 warn(line)
+        for line in judging.left_out:
+            warn(f"{line}; it is left out")
         comparison = judging.comparison()
         if as_json:
             print_json({"out": str(folder), **comparison.as_json(), "labels": labels})

@@ -56,6 +56,7 @@ def log_questions(
         "questions of the log that are test questions, left out": found.left_out_judged,
         "clicked passages that the collection lacks, left out": found.unknown_passages,
         "clicks on searches that the logs lack, left out": found.lost_clicks,
+        "lines of the logs that break off, left out": found.incomplete_lines,
     }
     for text, count in lines.items():
         if count:

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from judged import GOOD_BAD, judge, settings, start
 from typer.testing import CliRunner
 
+from artifacts.errors import StoreError
 from flows.cli.main import app
 from flows.judging.comparison import Rules, check_measure, outcome
 from flows.judging.folder import JudgingFolder
@@ -191,7 +193,7 @@ def test_a_folder_with_other_settings_or_other_content_is_refused(running, folde
         with pytest.raises(InputError, match="holds no judgements"):
             JudgingFolder(path).check(settings())
     place.settings.write_text("{")
-    with pytest.raises(InputError, match=r"settings\.json: invalid JSON"):
+    with pytest.raises(InputError, match=r"settings\.json: holds no settings"):
         place.check(settings())
 
 
@@ -302,10 +304,10 @@ def test_a_measure_that_the_judgements_do_not_give_is_refused(name, why) -> None
 
 def test_nothing_of_a_corpus_that_cannot_be_written_stays(tmp_path, monkeypatch) -> None:
     def fail(rows: object) -> bytes:
-        raise OSError(28, "No space left on device")
+        raise OSError(28, f"Error writing bytes to file. Detail: {os.strerror(28)}")  # as Arrow does
 
     monkeypatch.setattr("flows.judging.folder.json_lines_bytes", fail)
-    with pytest.raises(OSError, match="No space"), ExitStack() as first:
+    with pytest.raises(StoreError, match=r"judged.*: no space left \("), ExitStack() as first:
         start(first, tmp_path / "judged", ["one"])
     assert [path.name for path in tmp_path.iterdir()] == ["collection"]
 

@@ -66,7 +66,8 @@ def test_a_model_judges_all_questions_and_skips_what_it_cannot_grade(tmp_path: P
     assert read_qrels(tmp_path / "judged/qrels/test.tsv") == {
         query_id: {"p0": 3, "p1": 1, "p2": 0, "p3": 0} for query_id in ("q1", "q3")
     }
-    assert lines == ["question 'odd' is skipped: no grade for p0"]
+    (line,) = lines
+    assert line.startswith("question 'odd' is skipped: no grade for p")
     assert shown[0] == (0, 3)
 
 
@@ -96,3 +97,47 @@ def test_a_wrong_address_is_an_error_of_the_option() -> None:
         server_config("nonsense", "tiny", "OPENAI_API_KEY")
     with pytest.raises(InputError, match=r"^--key-variable: the name of an environment variable"):
         server_config("http://127.0.0.1:9/v1", "tiny", "sk-secret")
+
+
+def test_a_passage_that_the_server_refuses_skips_its_question_and_ends_nothing(tmp_path: Path) -> None:
+    """A filter of contents would else end each run at the same passage."""
+
+    def filtering(body: dict) -> Reply:
+        text = body["messages"][-1]["content"]
+        return Reply(400, b'{"error": {"message": "content filter"}}') if "Question: two" in text else answering(body)
+
+    with ExitStack() as running, server(filtering) as model:
+        judging = start(running, tmp_path / "judged", ["one", "two", "three"])
+        used = config(endpoint=model.address, model="tiny")
+        (line,) = judge_by_model(judging, used, lambda done, total: None)
+    assert "question 'two' is skipped: status 400: content filter" in line
+    assert [*read_qrels(tmp_path / "judged/qrels/test.tsv")] == ["q1", "q3"]
+    with ExitStack() as running, server([Reply(400, b"no such model")]) as model:
+        judging = start(running, tmp_path / "other", ["one", "two"])
+        with pytest.raises(InputError, match="status 400: no such model; the same command continues"):
+            judge_by_model(judging, config(endpoint=model.address, model="tiny"), lambda done, total: None)
+        assert judging.state()["skipped"] == 0
+
+
+def test_a_slow_answer_holds_back_no_other_grade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is on disk when it arrives: a killed run asks none of them again."""
+    monkeypatch.setattr(endpoint, "GRACE", 0.1)
+
+    def slow_first(body: dict) -> Reply:
+        return Reply(200, b"x", seconds=60.0) if "p0" in body["messages"][-1]["content"] else chat("grade: 1")
+
+    with ExitStack() as running, server(slow_first) as model:
+        judging = start(running, tmp_path / "judged", ["one"])
+        add = judging._add
+
+        def interrupted_after_three(line):
+            state = add(line)
+            if sum(one["grade"] is not None for one in state["passages"]) == 3:
+                raise KeyboardInterrupt
+            return state
+
+        monkeypatch.setattr(judging, "_add", interrupted_after_three)
+        with pytest.raises(KeyboardInterrupt):
+            judge_by_model(judging, config(endpoint=model.address, model="tiny"), lambda done, total: None)
+    grades = [one["grade"] for one in judging.state()["passages"]]
+    assert grades == [None, 1, 1, 1]

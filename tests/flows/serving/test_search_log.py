@@ -55,7 +55,7 @@ def test_a_search_and_its_click_are_recorded_without_an_address(path) -> None:
         ["click", "search", "time"],
     ]
     assert not any(word in path.read_text() for word in ("secret", "192.0.2", "127.0.0.1", "testclient"))
-    assert read_searches([path]) == ([Search("zebra", "kept", ["d#0"]), Search("zebra", None, ["d#0"], {1})], 0)
+    assert read_searches([path]) == ([Search("zebra", "kept", ["d#0"]), Search("zebra", None, ["d#0"], {1})], 0, 0)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -133,3 +133,12 @@ def test_two_processes_append_whole_lines(path) -> None:
         process.join(60)
     lines = path.read_text().splitlines()
     assert sorted(lines) == ["a" * 3000] * 200 + ["b" * 3000] * 200
+
+
+def test_a_line_that_breaks_off_damages_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text('{"time": "2026')
+    for _ in range(2):
+        with LineLog(path) as lines:
+            lines.append('{"a": 1}')
+    assert path.read_text().splitlines() == ['{"time": "2026', '{"a": 1}', '{"a": 1}']

@@ -142,7 +142,7 @@ def test_clicks_on_the_page_are_recorded_if_the_user_wants_it(store, environment
                 time.sleep(0.1)
     finally:
         running.process.kill()
-    ((search,), lost) = read_searches([log])
+    ((search,), lost, _) = read_searches([log])
     assert (search.question, len(search.results), search.clicks, lost) == ("w1 w2", 10, {2, 5}, 0)
 
 

@@ -21,7 +21,7 @@ def test_searches_and_their_clicks_are_joined(tmp_path) -> None:
     one = {"time": "t", "search": "a", "question": "How?", "where": None, "results": ["p", "q"], "by": "dense"}
     first = write(tmp_path / "1", [one, {"search": "a", "click": 2}, {"search": "a", "click": 2}])
     rows = [{**one, "search": "b", "where": "year > 1", "results": []}, {"search": "x", "click": 1}]
-    searches, lost = read_searches([first, write(tmp_path / "2", [*rows, {"search": "a", "click": 1}])])
+    searches, lost, _ = read_searches([first, write(tmp_path / "2", [*rows, {"search": "a", "click": 1}])])
     assert searches == [Search("How?", None, ["p", "q"], {1, 2}), Search("How?", "year > 1", [])]
     assert lost == 1
 
@@ -29,7 +29,7 @@ def test_searches_and_their_clicks_are_joined(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("row", "what"),
     [
-        ("x", "invalid JSON"),
+        ("x", "is no line of `serve-search --log`"),
         ('{"search": "a", "click": 3}', "field 'click' is not a position from 1 to 2"),
         ('{"search": "a", "click": true}', "field 'click'"),
         ('{"search": "a", "click": "1"}', "field 'click'"),
@@ -50,6 +50,22 @@ def test_a_line_that_is_no_search_and_no_click_is_refused_with_its_place(tmp_pat
         read_searches([path])
     assert f"{path}:2: " in str(refused.value)
     assert what in str(refused.value)
+
+
+def test_lines_that_break_off_are_counted(tmp_path) -> None:
+    """The disk was full, or the server is still writing."""
+    whole = '{"time": "2026-01-01T00:00:00+00:00", "search": "%s", "question": "q", "results": ["p"]}\n'
+    path = tmp_path / "log"
+    path.write_text(whole % "a" + whole[:50] + "\n" + whole % "b" + whole[:30])
+    log = read_searches([path])
+    assert (len(log.searches), log.incomplete_lines) == (2, 2)
+
+
+@pytest.mark.parametrize("row", ["GET / 200", "\0\0", "[]", "[" * 100_000, '{"search": "a", "question": "\\ud800"}'])
+def test_other_lines_are_refused_with_advice(tmp_path, row: str) -> None:
+    (tmp_path / "log").write_text(row + "\n")
+    with pytest.raises(InputError, match=r"log:1: .*remove it"):
+        read_searches([tmp_path / "log"])
 
 
 def test_files_that_cannot_be_read_are_one_line(tmp_path) -> None:

@@ -1,10 +1,12 @@
 """The stored answers."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from pipeline.errors import InputError
+from pipeline.generate import answer_store
 from pipeline.generate.answer_store import FILE, Answer, AnswerStore, Means, request_key
 
 
@@ -36,3 +38,25 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
 
 def test_a_key_depends_on_all_parts() -> None:
     assert len({request_key(*parts) for parts in (("a", 1), ("a", "1"), ("a1",), ("a", 1, None), ("a", [1]))}) == 5
+
+
+def test_only_a_damaged_file_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who removes the file loses paid answers."""
+    monkeypatch.setattr(answer_store, "SECONDS", 0.1)
+    with AnswerStore(tmp_path) as store:
+        store.add([("a", Answer("one", 1, 2))])
+    other = sqlite3.connect(tmp_path / FILE, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(InputError, match="locked; another process writes to it"), AnswerStore(tmp_path) as store:
+        store.add([("b", Answer("two", 3, 4))])
+    other.execute("ROLLBACK")
+    with AnswerStore(tmp_path) as store:
+        store._database.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(InputError, match="full; make room"):
+            store.add([(str(n), Answer("x" * 5000, 3, 4)) for n in range(9)])
+        assert "0" not in store
+    other.execute("DROP TABLE answers")
+    other.execute("CREATE TABLE answers (x TEXT)")
+    other.close()
+    with pytest.raises(InputError, match="move it away"), AnswerStore(tmp_path) as store:
+        store.get("a")

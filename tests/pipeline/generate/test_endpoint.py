@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -160,3 +161,57 @@ def test_a_key_that_no_header_can_hold_is_refused_without_it(key: str) -> None:
     with pytest.raises(InputError, match="spaces or unusual characters") as raised:
         read_key(config(endpoint="https://host/v1", model="m"), {"OPENAI_API_KEY": key})
     assert key not in str(raised.value)
+
+
+@pytest.mark.parametrize("location", ["http://[bad/v1", "", "//", "\\\\", f"https://{KEY}.example/v1"])
+def test_a_malformed_redirect_is_one_line(location: str) -> None:
+    with (
+        server([Reply(302, b"", {"location": location})]) as running,
+        pytest.raises(InputError, match=r"redirect to .*, which is not followed") as raised,
+    ):
+        ask(running.address)
+    assert KEY.lower() not in str(raised.value).lower()
+
+
+def test_the_key_is_removed_also_where_json_escapes_it() -> None:
+    escaped = KEY.replace("s", "\\u0073", 1)
+    with server([Reply(body=chat("Is X the key?").body.replace(b"X", escaped.encode()))]) as running:
+        assert ask(running.address).text == f"Is {INSTEAD} the key?"
+    body = f'{{"error": {{"message": "{"wrong " * 31} {escaped}"}}}}'
+    with server([Reply(400, body.encode())]) as running, pytest.raises(Failed) as raised:
+        ask(running.address)
+    assert KEY[:6] not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["x", "EMPTY", "ollama"])
+def test_what_servers_without_keys_get_as_key_is_no_secret(key: str) -> None:
+    with server([chat("Is the box of ollama empty?")]) as running:
+        assert ask(running.address, {"OPENAI_API_KEY": key}).text == "Is the box of ollama empty?"
+
+
+def test_an_interruption_waits_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "GRACE", 0.1)
+    never = Reply(200, b"x", seconds=60.0)
+    started = time.monotonic()
+    with server([never]) as running, suppress(KeyboardInterrupt):
+        client = Endpoint(config(endpoint=running.address, model="tiny", timeout_seconds=60.0))
+        with client:
+            calls = [client.start(client.ask, ASKED) for _ in range(3)]
+            while len(running.requests) < 3:
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+    assert time.monotonic() - started < 5
+    assert all(isinstance(call.exception(), Failed) for call in calls)
+
+
+def test_a_long_silence_is_said_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "SILENCE", 0.3)
+    lines: list[str] = []
+    busy = Reply(429, b'{"error": {"message": "slow down"}}', {"retry-after": "1"})
+    with server([busy, chat("What is it?")]) as running:
+        settings = config(endpoint=running.address, model="tiny")
+        with Endpoint(settings, {}, say=lines.append) as client:
+            (done,) = client.wait([client.start(client.ask, ASKED)])
+    assert done.result().text == "What is it?"
+    assert "no answer for 0.3 seconds; the last attempt failed: status 429: slow down" in lines[0]
+    assert running.address in lines[0]

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -320,6 +321,27 @@ def test_the_round_trip_keeps_questions_that_find_their_passage(corpus: Corpus, 
     assert not kept & foreign
     assert metrics["left_out_not_found"] >= 1
     assert metrics["generated_questions"] + metrics["left_out_not_found"] + metrics["left_out_several_passages"] <= 60
+
+
+def test_the_gpu_is_held_for_a_local_model_and_for_the_round_trip_of_vectors_alone(
+    corpus: Corpus, tmp_path: Path, work, inline
+) -> None:
+    turns: list[int] = []
+
+    def turn() -> AbstractContextManager[None]:
+        turns.append(len(running.requests))
+        return nullcontext()
+
+    def answer(body: dict) -> Reply:
+        return chat(" ".join(body["messages"][-1]["content"].split('"""')[1].split()[-10:]))
+
+    with server(answer) as running:
+        settings = config(endpoint=running.address, model="m", passages=6)
+        parts = (corpus.bm25, corpus.checkpoint, corpus.index)
+        generate(settings, corpus.collection, *parts, replace(work("a"), gpu_turn=turn), encoder=ENCODER)
+        assert turns == [6]
+        generate(settings, corpus.collection, corpus.bm25, None, None, replace(work("b"), gpu_turn=turn))
+    assert len(turns) == 1
 
 
 def test_fields_that_change_no_question_are_in_no_key() -> None:

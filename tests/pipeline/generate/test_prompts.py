@@ -32,6 +32,7 @@ def test_examples_are_read_of_both_forms(tmp_path: Path, heading: bool) -> None:
         ("e.jsonl", '{"passage": "a", "question": " "}', "needs a passage and a question"),
         ("e.jsonl", '{"passage": "a", "question": "b", "kind": "poem"}', "kind 'poem' is none of question, keywords"),
         ("e.jsonl", "not json", "e.jsonl:1"),
+        ("e.jsonl", '{"passage": "a", "question": "\\ud800"}', "holds half of a surrogate pair"),
         ("e.tsv", "only one column", "1 columns"),
         ("e.tsv", "", "e.tsv"),
     ],
