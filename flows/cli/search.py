@@ -29,7 +29,9 @@ def search(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="Question, in quotes.")],
     k: Annotated[
         int | None,
-        typer.Option("-k", metavar="N", help=f"Number of documents to show (default: {DOCUMENTS}, if there are as many)."),
+        typer.Option(
+            "-k", metavar="N", help=f"Number of documents to show (default: {DOCUMENTS}, if there are as many)."
+        ),
     ] = None,
     where: Annotated[
         str | None,

@@ -135,10 +135,11 @@ def draw(
     from pipeline.report.figures import curves, ladder
 
     labels = metrics["labels"]
+    systems = part.systems if part else {}
     ladders = [
         ladder(
             f"ladder-{results.in_file_name(measure)}",
-            {system: by_measure[measure] for system, by_measure in part.systems.items()},
+            {system: by_measure[measure] for system, by_measure in systems.items()},
             labels,
             results.HEADS.get(measure, measure),
         )

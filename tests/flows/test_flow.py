@@ -214,7 +214,7 @@ def test_an_existing_model_needs_no_questions(tmp_path: Path) -> None:
     write_table(none.path / "qrels.parquet", schemas()["qrels"], [])
     recipe = resolve("tiny", [f"model={tmp_path}", "adapt.queries=10", "rerank=null"])
     check_stages("ingest", {"ingest": none}, nodes(recipe), "evaluate")
-    with pytest.raises(InputError, match="stage1: .* needs none"):
+    with pytest.raises(InputError, match=r"stage1: .* needs none"):
         check_trainings(replace(none, metrics={}), nodes(resolve("tiny")))
 
 

@@ -16,7 +16,6 @@ from pipeline.data.readers.questions import GeneratedQuestions, asking, generate
 from pipeline.data.readers.sections import Document, comparable_words
 from pipeline.data.readers.text_config import Kind, TextConfig
 from pipeline.data.text import text_files
-from pipeline.errors import InputError
 from pipeline.formatting import counted
 from pipeline.notices import Examples, keep
 from pipeline.runtime.work import Progress

@@ -10,7 +10,6 @@ from own_texts import REST, fields
 from writing import put
 
 
-
 def questions_of(result) -> dict[str, tuple[str, list[str]]]:
     """{question id: (text, ids of the passages that answer)}."""
     return {q.query_id: (q.text, list(result.qrels[q.query_id])) for q in result.queries}
