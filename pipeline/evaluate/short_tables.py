@@ -36,7 +36,7 @@ NO_DEV = "no dev questions"
 NOTHING_CHOSEN = f"{NO_DEV}, so nothing was chosen by them"
 NO_QUESTIONS = (
     "Nothing is measured: the collection has no dev or test question with a relevant passage or answers. "
-    "`cocondenser judge` and questions of a language model make some (docs/judging.md)."
+    "`cocondenser judge` makes some of your own questions, judged by you or by a language model (docs/judging.md)."
 )
 
 Systems = Mapping[str, Mapping[str, Mapping[str, float]]]
