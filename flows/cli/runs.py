@@ -31,7 +31,7 @@ class RunRow:
     id: str | None = None
     """Names the run for `cocondenser compare`."""
     split: str | None = None
-    """The split with the measures: test if there is one."""
+    """The split with the measures: test if there is one. None also without questions to measure with."""
     questions: int | None = None
     answering: str | None = None
     """The label of the system that answers questions (`short_tables.default_system`)."""
@@ -100,8 +100,8 @@ def run_row(run: "RunRecord") -> RunRow:
     if evaluated is None:
         return RunRow(run.name, run.created, reached, report)
     split = shown_split(evaluated.metrics)
-    systems = evaluated.systems(split)
-    part = evaluated.metrics["splits"][split]
+    systems = evaluated.systems(split) if split else {}
+    part = evaluated.metrics["splits"][split] if split else None
     measures = [measure for measure in SHORT if measure in systems.get(evaluated.answering, {})]
     return RunRow(
         recipe=run.name,
@@ -110,10 +110,10 @@ def run_row(run: "RunRecord") -> RunRow:
         report=report,
         id=evaluated.id,
         split=split,
-        questions=(part if part["systems"] else part["answers"])["questions"],
+        questions=(part if part["systems"] else part["answers"])["questions"] if part else 0,
         answering=evaluated.label(evaluated.answering),
         on_dev=evaluated.on_dev,
-        shallow=evaluated.shallow(split, measures, [evaluated.answering]),
+        shallow=evaluated.shallow(split, measures, [evaluated.answering]) if split else (),
         notes=all_notes(evaluated.metrics),
         systems={evaluated.label(name): figures for name, figures in systems.items()},
     )
@@ -156,6 +156,8 @@ def runs_table(rows: list[RunRow]) -> Table:
             figures = row.systems[row.answering]
             means = (share_text(figures[measure]["mean"]) if measure in figures else "" for measure in measures)
             table.add_row(*first, row.split, escape(row.answering), *means)
+        elif row.split is None:
+            table.add_row(*first, "", f"{escape(row.answering)}, no questions to measure with")
         else:
             table.add_row(*first, row.split, f"{escape(row.answering)}, not measured on {row.split}")
     return table

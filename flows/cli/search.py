@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from flows.serving.answers import Answer
     from flows.serving.engine import Engine
 
+DOCUMENTS = 5
+"""Answers by default."""
 SearchBy = Annotated[
     Literal["dense", "fusion", "bm25"] | None,
     typer.Option(
@@ -25,7 +27,12 @@ SearchBy = Annotated[
 
 def search(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="Question, in quotes.")],
-    k: Annotated[int, typer.Option("-k", metavar="N", help="Number of documents to show.")] = 5,
+    k: Annotated[
+        int | None,
+        typer.Option(
+            "-k", metavar="N", help=f"Number of documents to show (default: {DOCUMENTS}, if there are as many)."
+        ),
+    ] = None,
     where: Annotated[
         str | None,
         typer.Option(
@@ -54,7 +61,8 @@ def search(
     if engine.dense_instead:
         terminal.print("by dense: the first stage of the fusion is a run file", style="dim")
     with terminal.status("Loading ...") as status, open_session(engine) as session:
-        checked = check_question(session, Question(question, k, engine.by, where))
+        number = min(DOCUMENTS, session.passages.count) if k is None else k
+        checked = check_question(session, Question(question, number, engine.by, where))
         loaded = time.perf_counter()
         status.update("Searching ...")
         (answers,) = ask(session, [checked])

@@ -91,7 +91,8 @@ class _Metrics(_Part):
     dense: str | None
     fusion: _Fusion | None
     labels: dict[str, str] = {}
-    splits: dict[Literal["dev", "test"], _Split] | None = Field(None, min_length=1)
+    splits: dict[Literal["dev", "test"], _Split] | None = None
+    """Empty if the collection had no questions to measure with."""
     config: dict[str, Any] = {}
 
 

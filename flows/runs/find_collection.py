@@ -24,7 +24,7 @@ TRAINING_FIELDS = ("train", "train_qrels", "questions")
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection with judged questions."""
+    """A collection, with judged questions or without."""
 
     name: str
     ingest: dict[str, Any]
@@ -55,15 +55,17 @@ def find_collection(source: str, trains: bool = False) -> Collection:
 
 
 def _of_folder(folder: Path, trains: bool) -> Collection:
-    for name in ("corpus.jsonl", "queries.jsonl"):
-        if text_files.find(folder, name) is None:
-            other = f"; for a folder of texts: `cocondenser run text --set ingest.path={folder}`" if trains else ""
-            raise InputError(f"collection {folder}: {name} does not exist, plain or compressed{other}")
+    """A folder in BEIR's layout. Only a training needs judgements: an existing model is searched without them."""
     try:
         judged = beir.qrels_files(folder)
     except InputError as error:
         raise InputError(f"collection {folder}: {error}") from None
-    if not any(split in judged for split in JUDGED):
+    for name in ("corpus.jsonl", *(["queries.jsonl"] if trains or judged else [])):
+        if text_files.find(folder, name) is None:
+            model = "" if trains else " --model MODEL --adapt"
+            other = f"for a folder of texts: `cocondenser run text{model} --set ingest.path={folder}`"
+            raise InputError(f"collection {folder}: {name} does not exist, plain or compressed; {other}")
+    if trains and not any(split in judged for split in JUDGED):
         raise InputError(f"collection {folder}: no judgements: neither qrels/dev.tsv nor qrels/test.tsv exists")
     if trains:
         _check_judged_training(str(folder), judged)

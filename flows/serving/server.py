@@ -35,7 +35,7 @@ class SearchRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     q: str
-    k: int = DOCUMENTS
+    k: int | None = None
     by: By | None = None
     where: str | None = None
 
@@ -95,7 +95,8 @@ def application(
 
     async def answer(request: SearchRequest) -> Response:
         started = time.perf_counter()
-        requested = Question(request.q, request.k, request.by or session.engine.by, request.where)
+        k = description["k"] if request.k is None else request.k
+        requested = Question(request.q, k, request.by or session.engine.by, request.where)
         question = check_question(session, requested)
         mask = None
         if question.where is not None and (mask := session.where.kept(question.where)) is None:

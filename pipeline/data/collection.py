@@ -83,6 +83,8 @@ class Source:
     """Figures for ingest.json that only the reader knows; complete once the streams have been read."""
     examples: Examples = field(default_factory=dict)
     """The first examples of some of these counts: ids, or names in the source."""
+    notices: Sequence[str] = ()
+    """Further lines for the user."""
     judges_documents: bool = False
     """Whether passages have a `document`, which the judgements name."""
 

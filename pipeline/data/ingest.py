@@ -129,7 +129,7 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     metrics: Metrics = dict(counts) | column_metrics
     (work.out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
     lines = of_counts(NOTICES, metrics, examples | source.examples)
-    lines += [*dropped.notices(), *without_positives(work.out), *leaks(work.out, similarity)]
+    lines += [*source.notices, *dropped.notices(), *without_positives(work.out), *leaks(work.out, similarity)]
     return {**metrics, **noticed(lines)}
 
 

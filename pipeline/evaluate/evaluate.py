@@ -11,7 +11,7 @@ from pipeline.data.documents import read_documents
 from pipeline.errors import InputError
 from pipeline.evaluate import systems
 from pipeline.evaluate.config import SPLITS, EvaluateConfig
-from pipeline.evaluate.rows import FUSION, fusion_rows, labels, last_dense
+from pipeline.evaluate.rows import FUSION, fusion_rows, is_fine_tuned, labels, last_dense
 from pipeline.evaluate.short_tables import tables_of
 from pipeline.evaluate.significance.paired import FEWEST, is_significant
 from pipeline.runtime.planned import Planned
@@ -30,7 +30,10 @@ def missing(config: EvaluateConfig) -> list[str]:
 
 
 def check_collection(node: Planned) -> None:
-    """Questions to evaluate with, and other systems' answers to them; an early check, also of `evaluate.others`."""
+    """Questions to evaluate with, and other systems' answers to them; an early check, also of `evaluate.others`.
+
+    A run that trains on questions needs some; one that only indexes and searches does not.
+    """
     import pyarrow.compute as pc
 
     from pipeline.data.stored import read_table
@@ -50,11 +53,12 @@ def check_collection(node: Planned) -> None:
             raise InputError(
                 f"evaluate.relevance: {config.relevance}, but no judgement of dev and test is above {highest}"
             )
-        last = [given.name for given in node.inputs.values() if given][-1]
-        raise InputError(
-            "evaluate: the collection has no dev or test question with a relevant passage or answers; "
-            f"`--until {last}` stops before it"
-        )
+        if any(map(is_fine_tuned, node.inputs)):
+            last = [given.name for given in node.inputs.values() if given][-1]
+            raise InputError(
+                "evaluate: the collection has no dev or test question with a relevant passage or answers; "
+                f"`--until {last}` stops before it"
+            )
     if config.systems:
         query_ids = {split: found.query_ids for split, found in questions_of.items()}
         documents = read_documents(collection, passage_id_array(collection))
@@ -72,13 +76,15 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     counted. A system is in a split's table only if its run has rows of that split.
     `runs`: by system, in the table's order (`pretrained`, `stage1`, `stage2`, `stage2-2`, ..., `rerank`; or `model`).
     The row `fusion` joins BM25 with the last dense run, `stage1 + GAR` is one of `config.fusions`; each adds
-    z-normalised scores with equal weights, unless dev proves another way better (`fusion_choice.choose`). Raises
-    `InputError` for fusions of missing runs, for runs with NaN scores, unknown or duplicate passages, and if no
-    question of dev and test can be measured.
+    z-normalised scores with equal weights, unless dev proves another way better (`fusion_choice.choose`). If no
+    question of dev and test can be measured, metrics.json has no split, and says how a search fuses by default; there
+    are no other tables. Raises `InputError` for fusions of missing runs, for runs with NaN scores, unknown or duplicate
+    passages, if questions can be measured but none has a run, and if none can be measured after a fine-tuning.
     """
     import pyarrow as pa
 
     from pipeline.evaluate import per_query
+    from pipeline.evaluate.fusion.choice import ways_of, without_dev
     from pipeline.evaluate.questions import read_split_questions
     from pipeline.evaluate.split import Common, split_figures
 
@@ -104,9 +110,11 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
         tables["answers"] += result.answers
         tables["answer_qrels"] += [result.answer_qrels] if result.answer_qrels else []
     if not splits:
-        raise InputError(
-            f"{collection / 'qrels.parquet'}: no dev or test question has a run and a relevant passage or answers"
-        )
+        if any(map(len, query_ids.values())) or any(map(is_fine_tuned, folders)):
+            raise InputError(
+                f"{collection / 'qrels.parquet'}: no dev or test question has a run and a relevant passage or answers"
+            )
+        choices = {name: without_dev(len(members), ways_of(config)) for name, members in joined.items()}
     metrics = assembled(config, folders, joined, choices, counts, splits)
     (work.out / "metrics.json").write_text(json.dumps(metrics, indent=1, ensure_ascii=False) + "\n")
     per_query.write_per_query(work.out, tables)

@@ -16,9 +16,14 @@ FUSION = "fusion"
 """The row that joins BM25 with the last dense run."""
 
 
+def is_fine_tuned(name: str) -> bool:
+    """Whether one of the flow's runs is that of a retriever which the flow trained on questions."""
+    return name.startswith("stage")
+
+
 def is_dense(name: str) -> bool:
     """Whether one of the flow's runs is a retriever's, whose index can be searched for further questions."""
-    return name in ("pretrained", "model", ADAPTED) or name.startswith("stage")
+    return name in ("pretrained", "model", ADAPTED) or is_fine_tuned(name)
 
 
 def last_dense(names: Iterable[str]) -> str | None:

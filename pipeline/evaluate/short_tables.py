@@ -1,6 +1,6 @@
 """What the tables of results call systems, and how they write figures."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.evaluate.shallow import shallow
@@ -34,6 +34,10 @@ METHODS = {
 """What a fusion adds."""
 NO_DEV = "no dev questions"
 NOTHING_CHOSEN = f"{NO_DEV}, so nothing was chosen by them"
+NO_QUESTIONS = (
+    "Nothing is measured: the collection has no dev or test question with a relevant passage or answers. "
+    "`cocondenser judge` makes some of your own questions, judged by you or by a language model (docs/judging.md)."
+)
 
 Systems = Mapping[str, Mapping[str, Mapping[str, float]]]
 """{system: {measure: {mean, low, high}}}."""
@@ -47,9 +51,9 @@ def label(name: str) -> str:
     return LABELS.get(name, name)
 
 
-def shown_split(metrics: Mapping[str, Any]) -> str:
-    """The split that tables show: test where there is one."""
-    return "test" if "test" in metrics["splits"] else "dev"
+def shown_split(metrics: Mapping[str, Any]) -> str | None:
+    """The split that tables show: test where there is one; None if there were no questions to measure with."""
+    return next((split for split in ("test", "dev") if split in metrics["splits"]), None)
 
 
 def on_dev(metrics: Mapping[str, Any]) -> bool:
@@ -95,8 +99,10 @@ def tables_of(metrics: Mapping[str, Any], split: str) -> list[tuple[Systems, Map
 
 def headed_tables(metrics: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
     """Returns (heading, rows) of the shown split's short tables: a row has the system's label, then each mean
-    with its interval."""
+    with its interval. Empty without a split."""
     split = shown_split(metrics)
+    if split is None:
+        return []
     part = metrics["splits"][split]
     found = []
     for systems, columns in tables_of(metrics, split):
@@ -130,9 +136,12 @@ def all_notes(metrics: Mapping[str, Any]) -> list[str]:
 
 def notes(metrics: Mapping[str, Any]) -> list[str]:
     """Returns lines for readers of the short tables about what is not measured or counts as zero."""
-    part = metrics["splits"][shown_split(metrics)]
-    measures = [measure for _, columns in tables_of(metrics, shown_split(metrics)) for measure in columns]
-    lines = shallow_notes(metrics, shown_split(metrics), measures)
+    split = shown_split(metrics)
+    if split is None:
+        return [NO_QUESTIONS, *fusion_notes(metrics, ["fusion"])]
+    part = metrics["splits"][split]
+    measures = [measure for _, columns in tables_of(metrics, split) for measure in columns]
+    lines = shallow_notes(metrics, split, measures)
     for name, fewest in part.get("fewest_documents", {}).items():
         lines.append(
             f"{metrics['labels'][name]}: lists are cut by passages, and hold at least {counted(fewest, 'documents')}"
@@ -146,9 +155,7 @@ def notes(metrics: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"questions left out because they have no relevant passage: {part['questions_without_relevant']:,}"
         )
-    for name in metrics["labels"]:
-        if name in {*part["systems"], *part.get("answers", part)["systems"]} and fusion_of(metrics, name):
-            lines.append(f"{metrics['labels'][name]}: {way_of(metrics, name)}")
+    lines += fusion_notes(metrics, {*part["systems"], *part.get("answers", part)["systems"]})
     for name, counts in metrics.get("systems", {}).items():
         for what in ("other questions", "unknown passages"):
             key = f"rows_of_{what.replace(' ', '_')}"
@@ -156,6 +163,12 @@ def notes(metrics: Mapping[str, Any]) -> list[str]:
                 examples = first(counts.get("examples", {}).get(key, ()))
                 lines.append(f"{name}: rows of {what}, left out: {count:,} of {counts['rows']:,}{examples}")
     return lines
+
+
+def fusion_notes(metrics: Mapping[str, Any], systems: Container[str]) -> list[str]:
+    """Returns how each fusion among `systems` combines its runs; a line each."""
+    names = [name for name in metrics["labels"] if name in systems and fusion_of(metrics, name)]
+    return [f"{metrics['labels'][name]}: {way_of(metrics, name)}" for name in names]
 
 
 def tables(metrics: Mapping[str, Any]) -> "list[Table]":

@@ -52,8 +52,11 @@ def check_questions(node: Planned, *agreeing: str) -> Iterator[InputError]:
     collection = node.input("collection")
     if not collection.metrics.get("train_relevant"):
         start = node.inputs.get("start")
-        before = f"; `--until {start.name}` stops before it" if start else ""
-        raise InputError(f"{node.name}: the collection has no training questions with a relevant passage{before}")
+        before = f"`--until {start.name}` stops before it, and " if start else ""
+        raise InputError(
+            f"{node.name}: the collection has no training questions with a relevant passage; {before}an existing model "
+            "needs none (--model MODEL --adapt)"
+        )
     if node.config.negatives_from == "collection" and not (collection.path / "negatives.parquet").exists():
         problem = f"{node.section}.negatives_from: the collection came without negatives"
         yield Unfit(problem, _bm25_negatives(node, (*agreeing, node.section)))

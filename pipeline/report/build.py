@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue
 
 from pipeline.config import Config, Seed
 from pipeline.data.stored import read_json
-from pipeline.evaluate.short_tables import shallow_notes, way_of
+from pipeline.evaluate.short_tables import NO_QUESTIONS, shallow_notes, way_of
 from pipeline.formatting import counted, estimate_text
 from pipeline.report import results
 from pipeline.report.lineage import Step, build_summary, notices
@@ -70,24 +70,28 @@ def report(
 
     metrics = read_json(evaluate / "metrics.json")
     parts = results.split_measures(metrics, config.published)
-    figures = examples.example_figures(evaluate, parts[0])
+    lead = parts[0] if parts else None
+    figures = examples.example_figures(evaluate, lead) if lead else {}
     pair = examples.main_pair(metrics, figures)
-    pictures = draw(metrics, parts[0], {name: history(folder) for name, folder in checkpoints.items()}, figures, pair)
+    pictures = draw(metrics, lead, {name: history(folder) for name, folder in checkpoints.items()}, figures, pair)
     if attention is not None:
         pictures["analyses"].append(attention_picture(attention))
-    with open_highlighter(bm25) as highlighter:
-        questions = chosen(config, metrics, parts[0], figures, pair, (collection, evaluate), highlighter)
+    questions: dict[str, list[dict[str, Any]]] = {"gained": [], "lost": [], "random": []}
+    if lead:
+        with open_highlighter(bm25) as highlighter:
+            questions = chosen(config, metrics, lead, figures, pair, (collection, evaluate), highlighter)
     page = render(
         title=config.title,
         metrics=metrics,
-        lead=parts[0],
-        headline=results.headline(metrics, parts[0]),
-        verdict=results.verdict(metrics, parts[0]),
+        lead=lead,
+        no_questions=NO_QUESTIONS,
+        headline=results.headline(metrics, lead) if lead else [],
+        verdict=results.verdict(metrics, lead) if lead else None,
         tables=[results.table(metrics, part) for part in parts],
         pair=None if pair is None else [metrics["labels"][name] for name in pair],
         others=None if others is None else results.others_values(read_json(others / "others.json")),
         pictures=pictures,
-        neighbours=bool(metrics["splits"][parts[0].split].get("neighbours")),
+        neighbours=bool(lead and metrics["splits"][lead.split].get("neighbours")),
         questions=questions,
         counts=shown_counts(read_json(collection / "ingest.json")),
         models={training(n): shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
@@ -121,32 +125,33 @@ def render(**values: Any) -> str:
 
 def draw(
     metrics: Mapping[str, Any],
-    part: "SplitMeasures",
+    part: "SplitMeasures | None",
     histories: Mapping[str, dict[str, list[float]] | None],
     figures: "Figures",
     pair: tuple[str, str] | None,
 ) -> "dict[str, list[Picture]]":
-    """Returns the pictures by section of the page."""
+    """Returns the pictures by section of the page. `part`: None if there were no questions to measure with."""
     from pipeline.report.analyses import gains_picture, nb_recall_picture
     from pipeline.report.figures import curves, ladder
 
     labels = metrics["labels"]
+    systems = part.systems if part else {}
     ladders = [
         ladder(
             f"ladder-{results.in_file_name(measure)}",
-            {system: by_measure[measure] for system, by_measure in part.systems.items()},
+            {system: by_measure[measure] for system, by_measure in systems.items()},
             labels,
             results.HEADS.get(measure, measure),
         )
-        for measure in part.columns[:3]
+        for measure in (part.columns[:3] if part else ())
     ]
     analyses = []
-    if pair is not None:
+    if part and pair is not None:
         before, after = pair
         both = [(figures[before][q], figures[after][q]) for q in figures[after] if q in figures[before]]
         title, of = f"{labels[after]} against {labels[before]}", "1 / rank" if part.kind == "judged" else "hits"
         analyses.append(gains_picture("questions", [b - a for a, b in both], title, f"difference in {of}"))
-    if neighbours := metrics["splits"][part.split].get("neighbours"):
+    if part and (neighbours := metrics["splits"][part.split].get("neighbours")):
         analyses.append(nb_recall_picture("nb-recall", neighbours, labels, "Neighbours found before"))
     return {
         "ladders": ladders,

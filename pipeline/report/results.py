@@ -67,7 +67,10 @@ class SplitMeasures:
 
 
 def split_measures(metrics: Mapping[str, Any], published: Sequence[Published]) -> list[SplitMeasures]:
-    """Returns all parts, test before dev; the part with published figures and the most questions comes first."""
+    """Returns all parts, test before dev; the part with published figures and the most questions comes first.
+
+    Empty if there were no questions to measure with.
+    """
     every = []
     for split in [name for name in ("test", "dev") if name in metrics["splits"]]:
         figures = metrics["splits"][split]
@@ -76,8 +79,9 @@ def split_measures(metrics: Mapping[str, Any], published: Sequence[Published]) -
             every.append(_part(split, "judged", figures, of_split))
         if figures.get("answers"):
             every.append(_part(split, "answers", figures["answers"], of_split))
-    first = max((part for part in every if part.published), key=lambda part: part.questions, default=every[0])
-    return [first, *(part for part in every if part is not first)]
+    published_ones = [part for part in every if part.published] or every[:1]
+    first = max(published_ones, key=lambda part: part.questions, default=None)
+    return [*(part for part in every if part is first), *(part for part in every if part is not first)]
 
 
 def _part(split: str, kind: str, figures: Mapping[str, Any], published: Sequence[Published]) -> SplitMeasures:

@@ -208,6 +208,16 @@ def test_without_questions_to_evaluate_a_run_fails_before_pre_training(tmp_path:
     check_evaluation(none)  # a question with answers is enough
 
 
+def test_an_existing_model_needs_no_questions(tmp_path: Path) -> None:
+    """It is only indexed and searched; a fine-tuning needs them."""
+    none = judged(tmp_path / "none")
+    write_table(none.path / "qrels.parquet", schemas()["qrels"], [])
+    recipe = resolve("tiny", [f"model={tmp_path}", "adapt.queries=10", "rerank=null"])
+    check_stages("ingest", {"ingest": none}, nodes(recipe), "evaluate")
+    with pytest.raises(InputError, match=r"stage1: .* needs none"):
+        check_trainings(replace(none, metrics={}), nodes(resolve("tiny")))
+
+
 def test_runs_of_other_systems_are_read_before_pre_training(tmp_path: Path) -> None:
     def run(*lines: str) -> None:
         (tmp_path / "other.trec").write_text("".join(f"{line}\n" for line in lines))

@@ -16,7 +16,6 @@ from pipeline.data.readers.questions import GeneratedQuestions, asking, generate
 from pipeline.data.readers.sections import Document, comparable_words
 from pipeline.data.readers.text_config import Kind, TextConfig
 from pipeline.data.text import text_files
-from pipeline.errors import InputError
 from pipeline.formatting import counted
 from pipeline.notices import Examples, keep
 from pipeline.runtime.work import Progress
@@ -25,7 +24,6 @@ Documents = Callable[[], Iterator[tuple[str, Document]]]
 """Starts a stream of (place, document)."""
 PlacedQuestion = tuple[str, Query, list[str]]
 """Place, question, and the ids of the passages, or of the document, that answer it."""
-NO_QUESTIONS = "set ingest.questions=[] to generate none and only pre-train (--until cocondenser)"
 
 
 def missing(config: TextConfig) -> list[str]:
@@ -45,12 +43,13 @@ def read(config: TextConfig, progress: Progress) -> Source:
     A document's id is the file's name in the folder, followed by the document's number if lines are documents; its
     i-th passage is `ID#i`, its questions are `ID?KIND:PLACE`. So a change of one file changes no id or split of others.
     Files of a folder that cannot be read are skipped and counted. A text that occurs in several places is not used as a
-    question. Memory: one document, and the questions.
+    question. Too few questions give a notice. Memory: one document, and the questions.
     """
     listing = list_files(config)
     documents: Documents = partial(documents_of, listing)
     repeated: set[int] = set()
     questions: list[PlacedQuestion] = []
+    notices: list[str] = []
     if config.questions or listing.converts():
         documents = spooled(_with_progress(documents(), progress))  # parsed once, read several times
     if config.questions:
@@ -58,7 +57,7 @@ def read(config: TextConfig, progress: Progress) -> Source:
         for _, found in documents():
             seen.update(map(_hash, asking(found, config)))
         repeated.update(text for text, times in seen.items() if times > 1)
-        questions = _questions(documents, config, repeated, listing.counts, listing.examples)
+        questions, notices = _questions(documents, config, repeated, listing.counts, listing.examples)
     return Source(
         passages=lambda: _passages(documents, config, repeated),
         queries=lambda: ((place, query) for place, query, _ in questions),
@@ -69,6 +68,7 @@ def read(config: TextConfig, progress: Progress) -> Source:
         ),
         counts=listing.counts,
         examples=listing.examples,
+        notices=notices,
         judges_documents=config.judgements == "documents" and bool(config.questions),
     )
 
@@ -95,11 +95,10 @@ def _passages(documents: Documents, config: TextConfig, repeated: set[int]) -> I
 
 def _questions(
     documents: Documents, config: TextConfig, repeated: set[int], counts: Counter[str], examples: Examples
-) -> list[PlacedQuestion]:
-    """Returns all questions. Adds crops that occur in several passages to `repeated`, and updates `counts`.
+) -> tuple[list[PlacedQuestion], list[str]]:
+    """Returns all questions, and a notice if there are none to train on or to evaluate with.
 
-    Raises InputError without any question, without training questions, or without held-out ones if dev_share or
-    test_share is above 0.
+    Adds crops that occur in several passages to `repeated`, and updates `counts`.
     """
     candidates: list[tuple[str, PlacedQuestion]] = []
     seen: Counter[int] = Counter()
@@ -131,40 +130,42 @@ def _questions(
     counts.update({f"{reason}_left_out": number for reason, number in left_out.items()})
     splits = Counter(query.split for _, (_, query, _) in chosen)
     with_questions = {query.query_id.rpartition("?")[0] for _, (_, query, _) in chosen}
-    _check_splits(config, total, len(with_questions), splits, left_out)
-    return [row for _, row in chosen]
+    return [row for _, row in chosen], _lacking(config, total, len(with_questions), splits, left_out)
 
 
-def _check_splits(
+def _lacking(
     config: TextConfig, documents: int, with_questions: int, splits: Counter[str], left_out: Counter[str]
-) -> None:
+) -> list[str]:
+    """Returns a line if there are no questions to train on, or none to evaluate with although the shares ask for some.
+
+    Stages that need them refuse the collection; an existing model is searched without them.
+    """
     of = f"of {counted(documents, 'documents')}"
     if not splits:
         why = ", ".join(f"{number} {reason.replace('_', ' ')}" for reason, number in left_out.items())
-        raise InputError(
-            f"{config.path}: no questions from ingest.questions [{', '.join(config.questions)}], {of} ({why}); "
-            f"{_further(config, 1, documents)}"
-        )
+        kinds = ", ".join(config.questions)
+        return [f"no questions from ingest.questions [{kinds}], {of} ({why}); {_further(config, 1, documents)}"]
     held_out = splits["dev"] + splits["test"]
     if splits["train"] and (held_out or config.dev_share + config.test_share == 0):
-        return
+        return []
     if with_questions == 1:  # no shares divide it
-        raise InputError(
-            f"{config.path}: only 1 {of} has questions ({counted(splits.total(), 'questions')}), so that none is left "
-            f"to train on or to evaluate with; {_further(config, 2, documents)}"
-        )
-    raise InputError(
-        f"{config.path}: ingest.dev_share, test_share and seed leave {counted(splits['train'], 'questions')} to train "
-        f"on and {held_out:,} to evaluate with, {of}; change them, or {NO_QUESTIONS}"
-    )
+        questions = counted(splits.total(), "questions")
+        return [
+            f"only 1 {of} has questions ({questions}), so that none is left to train on or to evaluate with; "
+            f"{_further(config, 2, documents)}"
+        ]
+    return [
+        f"ingest.dev_share, test_share and seed leave {counted(splits['train'], 'questions')} to train on and "
+        f"{held_out:,} to evaluate with, {of}; change them for other numbers"
+    ]
 
 
 def _further(config: TextConfig, needed: int, documents: int) -> str:
     """Returns advice for too few documents with questions. `needed`: the required number of them."""
     others = [kind for kind in get_args(Kind) if kind not in config.questions]
     if documents >= needed and others:
-        return f"other kinds in ingest.questions may find more ({', '.join(others)}), or {NO_QUESTIONS}"
-    return f"add documents, or {NO_QUESTIONS}"
+        return f"other kinds in ingest.questions may find more ({', '.join(others)})"
+    return "add documents for more"
 
 
 def _hash(text: str) -> int:

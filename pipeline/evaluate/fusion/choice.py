@@ -76,6 +76,18 @@ def default_choice(runs: int, ways: Ways) -> Choice:
     return Choice(method, ways.weights[0] if len(ways.weights) == 1 else 1 / runs)
 
 
+def other_choices(runs: int, ways: Ways) -> list[Choice]:
+    """Returns the ways to fuse `runs` runs that the user allows besides the default."""
+    allowed = (Choice(method, weight) for method in ways.methods for weight in ways.weights)
+    return [choice for choice in allowed if choice != default_choice(runs, ways)]
+
+
+def without_dev(runs: int, ways: Ways, without: str = NO_DEV) -> FusionChoice:
+    """Returns the default for `runs` runs. `without`: why dev cannot choose."""
+    why = f"default: {without}" if other_choices(runs, ways) else REQUESTED
+    return FusionChoice(default_choice(runs, ways), False, why)
+
+
 def choose(runs: Sequence[Run], ways: Ways, judged: Judged | None, without: str = NO_DEV) -> FusionChoice:
     """Returns the default, or what dev questions prove better: at least FEWEST of them, and RR@10 above the default's
     with p < SURE, paired by question and corrected for the number of other ways by Holm's method. Of several such ways
@@ -83,13 +95,9 @@ def choose(runs: Sequence[Run], ways: Ways, judged: Judged | None, without: str 
 
     `judged`: None if dev cannot choose; `without` then says why.
     """
-    default = default_choice(len(runs), ways)
-    others = [Choice(method, weight) for method in ways.methods for weight in ways.weights]
-    others = [choice for choice in others if choice != default]
-    if not others:
-        return FusionChoice(default, False, REQUESTED)
-    if judged is None:
-        return FusionChoice(default, False, f"default: {without}")
+    default, others = default_choice(len(runs), ways), other_choices(len(runs), ways)
+    if judged is None or not others:
+        return without_dev(len(runs), ways, without)
     on = counted(judged.questions, "dev questions")
     if judged.questions < FEWEST:
         return FusionChoice(default, False, f"default: {on}, fewer than {FEWEST}")

@@ -122,6 +122,14 @@ def test_incomplete_metrics_hide_no_other_run(store):
     assert lines[-3] == "system: the one that answers questions"
 
 
+def test_a_run_without_questions_to_measure_with_is_listed(store):
+    record(store, "unasked", 6, json.dumps({**METRICS, "splits": {}, "winner_on_dev": None}))
+    assert "BM25 + stage 1, no questions to measure with" in list_runs(store, "-n", "1")
+    (row,) = json.loads(list_runs(store, "-n", "1", "--json"))
+    assert (row["split"], row["questions"], row["systems"], row["problem"]) == (None, 0, {}, None)
+    assert row["notes"][0].startswith("Nothing is measured")
+
+
 def test_an_answering_system_that_is_not_measured_on_test_is_reported(store):
     test = {**METRICS["splits"]["test"], "systems": {"stage1": figures(0.4)}}
     record(store, "nobest", 6, json.dumps({**METRICS, "splits": {**METRICS["splits"], "test": test}}))

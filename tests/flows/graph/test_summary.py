@@ -14,6 +14,7 @@ from flows.cli.run import run_outcome
 from flows.graph.run_schema import read_others
 from flows.graph.summary import markdown, mined_pages, next_line
 from pipeline.errors import InputError
+from pipeline.evaluate.short_tables import NO_QUESTIONS
 
 
 def test_the_next_command_is_a_search(monkeypatch, tmp_path: Path) -> None:
@@ -52,6 +53,11 @@ def test_the_table_has_figures_with_intervals() -> None:
         "|---|---|---|---|",
         f"| stage 1 | {cell} | {cell} | {cell} |",
     ]
+
+
+def test_without_questions_a_line_takes_the_place_of_the_table() -> None:
+    metrics = {"labels": {"model": "existing model"}, "splits": {}, "fusion": None, "fusions": {}}
+    assert markdown(metrics) == NO_QUESTIONS
 
 
 def test_a_split_with_answers_has_a_table_of_hits() -> None:

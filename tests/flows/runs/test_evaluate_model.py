@@ -4,18 +4,21 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from adapted import EASY, bag_of_words
-from ready import PASSAGE, PROMPTS, READY, beir, plain, sentence, theirs
+from ready import PASSAGE, PROMPTS, READY, WORDS, beir, plain, sentence, theirs
 from typer.testing import CliRunner
+from writing import put
 
 from artifacts.store import Store
 from flows.cli.evaluate_model import print_adaptation, print_measures
 from flows.cli.main import app
 from flows.recipes.recipe import resolve
 from flows.runs.zero_shot import zero_shot_recipe
+from pipeline.evaluate.short_tables import NO_QUESTIONS
 
 ROOT = Path(__file__).parents[3]
 
@@ -95,6 +98,37 @@ def test_an_adapted_model_is_searched_and_exported(served: dict[str, str], tmp_p
     expected = theirs(out / "model", "document", [f"{row['title']} {row['text']}".strip() for row in rows])
     shards = sorted(Path(output["artifacts"]["encode-adapted"]["path"]).glob("*.npy"))
     np.testing.assert_allclose(np.concatenate([np.load(path) for path in shards]), expected, atol=2e-3)  # float16
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_folder_without_questions_is_indexed_and_searched(served: dict[str, str], tmp_path: Path) -> None:
+    """Neither the texts nor BEIR's corpus.jsonl alone give a question: nothing is measured, and search answers."""
+    model, store, texts, corpus = sentence(tmp_path / "m"), tmp_path / "store", tmp_path / "texts", tmp_path / "corpus"
+    for name in ("ledger", "harbour", "violin"):
+        put(texts, f"{name}.txt", f"the {name} and a glacier")
+    put(corpus, "corpus.jsonl", *(json.dumps({"_id": f"d{n}", "text": f"a {word}"}) for n, word in enumerate(WORDS)))
+
+    def call(*arguments: str) -> tuple[Any, str]:
+        command = [sys.executable, "-m", "flows.cli", *arguments, "--store", str(store), "--json"]
+        result = subprocess.run(command, env=served, cwd=ROOT, capture_output=True, text=True, timeout=500)
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout), result.stderr
+
+    run = ["run", "text", "--model", str(model), "--adapt", "--device", "cpu"]
+    settings = [f"ingest.path={texts}", "attention.sections=0", "machine.precision=float32", "adapt.queries=10"]
+    output, stderr = call(*run, *(word for setting in settings for word in ("--set", setting)))
+    assert output["results"]["splits"] == {}
+    assert output["notes"][0] == NO_QUESTIONS
+    assert NO_QUESTIONS in stderr
+    assert any("no questions from ingest.questions" in line for line in output["notices"]["ingest"])
+    assert NO_QUESTIONS in (Path(output["artifacts"]["report"]["path"]) / "report.html").read_text()
+    found, _ = call("search", "Where is the violin?")
+    assert (found["by"], found["fusion"]["why"], len(found["answers"])) == ("fusion", "default: no dev questions", 3)
+    assert found["answers"][0]["doc_id"] == "violin.txt"
+    output, _ = call("evaluate-model", str(model), str(corpus), "--device", "cpu", "--set", "machine.precision=float32")
+    assert output["notes"][0] == NO_QUESTIONS
+    assert call("search", "Which fjord?", "--by", "bm25")[0]["answers"][0]["doc_id"] == f"d{WORDS.index('fjord')}"
 
 
 @pytest.mark.slow

@@ -17,8 +17,9 @@ from pipeline.errors import InputError
 from pipeline.runtime.work import Work, silent
 
 
-def test_missing_and_unjudged_collections_are_reported(tmp_path: Path) -> None:
-    folder = beir(tmp_path / "unjudged", splits=["train"])
+def test_missing_collections_are_reported(tmp_path: Path) -> None:
+    folder = beir(tmp_path / "unasked")
+    (folder / "queries.jsonl").unlink()
     (tmp_path / "file").write_text("")
     (tmp_path / "bare").mkdir()
     (tmp_path / "loop").symlink_to("loop")
@@ -26,13 +27,26 @@ def test_missing_and_unjudged_collections_are_reported(tmp_path: Path) -> None:
         str(tmp_path / "none"): "no such folder",
         str(tmp_path / "loop"): f"the link {tmp_path / 'loop'} leads back to itself",
         str(tmp_path / "file"): "is a file, not a folder in BEIR's layout or an id of ir_datasets",
-        str(tmp_path / "bare"): "corpus.jsonl does not exist, plain or compressed",
-        str(folder): "no judgements: neither qrels/dev.tsv nor qrels/test.tsv exists",
+        str(tmp_path / "bare"): "corpus.jsonl does not exist, plain or compressed; for a folder of texts: `cocondenser "
+        f"run text --model MODEL --adapt --set ingest.path={tmp_path / 'bare'}`",
+        str(folder): "queries.jsonl does not exist, plain or compressed",
         "beir/scifct": "no such folder, no recipe, and no dataset of ir_datasets (did you mean beir/scifact or ",
     }.items():
         with pytest.raises(InputError) as error:
             find_collection(name)
         assert str(error.value).startswith(f"collection {name}: {line}")
+
+
+def test_only_a_training_needs_judgements(tmp_path: Path) -> None:
+    folder = beir(tmp_path / "unjudged", splits=["train"])
+    assert find_collection(str(folder)).ingest["folder"] == str(folder)
+    with pytest.raises(InputError, match="no judgements: neither qrels/dev"):
+        find_collection(str(folder), trains=True)
+    shutil.rmtree(folder / "qrels")
+    (folder / "queries.jsonl").unlink()
+    assert find_collection(str(folder)).ingest["folder"] == str(folder)
+    with pytest.raises(InputError, match=r"queries\.jsonl does not exist.*`cocondenser run text --set ingest"):
+        find_collection(str(folder), trains=True)
 
 
 def a_file(qrels: Path) -> None:

@@ -151,6 +151,12 @@ def test_the_api_says_how_runs_are_fused_and_why(fake_run, client, fusion, shown
         assert answer["fusion"] == expected
 
 
+def test_a_small_collection_has_fewer_answers_by_default(fake_run, client) -> None:
+    assert fake_run.passages.count == client.get("/api").json()["k"] == 7
+    for answered in (client.get("/api/search?q=zebra"), client.post("/api/search", json={"q": "zebra"})):
+        assert (answered.status_code, answered.json()["k"]) == (200, 7)
+
+
 @pytest.mark.parametrize(
     ("parameters", "status", "line"),
     [

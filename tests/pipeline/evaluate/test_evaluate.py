@@ -23,7 +23,7 @@ from pipeline.evaluate.evaluate import answering_system, evaluate, missing
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.per_query import measure_rows
 from pipeline.evaluate.rows import compared, fusion_rows
-from pipeline.evaluate.short_tables import default_system, notes, tables
+from pipeline.evaluate.short_tables import NO_QUESTIONS, all_notes, default_system, notes, shown_split, tables
 from pipeline.runtime.work import Work, silent
 
 CONFIG = EVALUATE.model_copy(
@@ -383,6 +383,25 @@ def test_no_relevant_passage_is_an_error(collection, folders, tmp_path):
     write_table(collection / "qrels.parquet", schemas()["qrels"], [("test", "t3", "p0", 0)])
     with pytest.raises(InputError, match=r"qrels\.parquet: no dev or test question has a run and a relevant passage"):
         evaluated(collection, tmp_path / "out", **folders)
+
+
+def test_an_existing_model_is_searched_without_questions_to_measure_with(collection, folders, tmp_path):
+    """Nothing is measured, and BM25 and the model are fused by default; with questions, a run must have some."""
+    given = {"bm25": folders["bm25"], "model": folders["pretrained"], "adapted": folders["stage2"]}
+    empty = {name: write_run(tmp_path / f"empty-{name}", {}) for name in given}
+    with pytest.raises(InputError, match=r"no dev or test question has a run"):
+        evaluated(collection, tmp_path / "no-run", **empty)
+    write_table(collection / "qrels.parquet", schemas()["qrels"], [])
+    figures, metrics = evaluated(collection, tmp_path / "out", **given)
+    default = {"method": "z_score_sum", "weight": 0.5, "chosen_on_dev": False, "why": "default: no dev questions"}
+    assert (metrics["splits"], metrics["fusion"], metrics["winner_on_dev"]) == ({}, default, None)
+    assert figures == {"fusion/method": "z_score_sum", "fusion/weight": 0.5, "winner_on_dev": None}
+    assert (default_system(metrics), shown_split(metrics), tables(metrics)) == ("fusion", None, [])
+    how = "BM25 + adapted without questions: z-normalised scores, the first with weight 0.5 (default: no dev questions)"
+    assert notes(metrics) == all_notes(metrics) == [NO_QUESTIONS, how]
+    one_way = CONFIG.model_copy(update={"fusion_methods": ["weighted_sum"], "fusion_weights": [0.25]})
+    assert evaluated(collection, tmp_path / "one", one_way, **given)[1]["fusion"]["why"] == "as requested"
+    assert evaluated(collection, tmp_path / "two", model=given["model"])[1]["fusion"] is None
 
 
 def test_the_printed_table(collection, folders, tmp_path):

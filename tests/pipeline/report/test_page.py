@@ -108,6 +108,29 @@ def test_a_page_without_trainings_and_examples_lacks_their_sections(inputs, tmp_
     assert "<h2>Results</h2>" in text
 
 
+def test_a_page_without_questions_says_so_and_keeps_its_other_sections(inputs, tmp_path):
+    evaluation = tmp_path / "evaluate"
+    evaluation.mkdir()
+    metrics = json.loads((inputs["evaluate"] / "metrics.json").read_text())
+    (evaluation / "metrics.json").write_text(json.dumps({**metrics, "splits": {}, "winner_on_dev": None}))
+    figures = report(
+        CONFIG, **{**inputs, "evaluate": evaluation}, lineage=LINEAGE, **WHOLE, work=work(tmp_path / "out")
+    )
+    assert (figures["examples"], figures["pictures"]) == (0, 2)  # of the trainings
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert "Nothing is measured: the collection has no dev or test question" in text
+    assert "BM25 + stage 2 adds" in text
+    assert "Mean [95 % interval]" not in text
+    assert 'href="#measures"' not in text
+    for name, shown in {
+        "Results": True,
+        "Training": True,
+        "Collection and models": True,
+        "All measures": False,
+    }.items():
+        assert (f"<h2>{name}</h2>" in text) == shown
+
+
 def test_questions_that_changed_most_are_listed(page):
     """BM25 has p0 first and stage 2 has it at rank 3: test0 lost. test1 kept its rank 2."""
     assert "Gained most" not in page
