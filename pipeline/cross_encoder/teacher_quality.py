@@ -33,7 +33,7 @@ def teacher_quality(
     below the student.
     """
     from pipeline.data.judged import read_questions, take
-    from pipeline.data.runs import Run, ranked, read_run
+    from pipeline.data.runs import ranked, read_run
 
     known = read_questions(collection, "dev")
     judged = np.random.default_rng(0).permutation(np.flatnonzero(known.lists.lengths))
@@ -42,8 +42,7 @@ def teacher_quality(
     lists = read_run(run, "dev", *ids) if run is not None and len(known.queries) else None
     if lists is None or not len(lists.question_R):
         return {"dev_questions": 0}
-    near_R = lists.rank_R <= CANDIDATES
-    student = Run(lists.question_R[near_R], lists.passage_R[near_R], lists.score_R[near_R])
+    student = lists.rows(lists.rank_R <= CANDIDATES)
     logit_N = score(known.queries[student.question_R], student.passage_R)
     teacher = ranked(student.question_R, student.passage_R, logit_N)
     of_teacher, of_student = (mean_reciprocal_rank(one, known) for one in (teacher, student))

@@ -173,8 +173,7 @@ def _whole(out: Path) -> Iterator[TextIO]:
 
 def _write(out: Path, run: Run, questions: Sequence[str], passages: Sequence[str], depth: int) -> None:
     query_ids, passage_ids = pa.array(questions, pa.string()), pa.array(passages, pa.string())
-    top_R = run.rank_R <= depth
-    top = Run(run.question_R[top_R], run.passage_R[top_R], run.score_R[top_R])
+    top = run.rows(run.rank_R <= depth)
     rank_R = top.rank_R
     with _whole(out) as file:
         for first in range(0, len(questions), QUESTIONS):
