@@ -241,7 +241,7 @@ STAGES: dict[str, Stage] = {
     "fusion_labels": Stage(
         "pipeline.adapt.fusion_labels:fusion_labels",
         section="fusion_labels",
-        checks={"ingest": at("pipeline.cross_encoder.soft_labels:check_collection")},
+        checks={"ingest": at("pipeline.finetune.soft_label_pairs:check_collection")},
     ),
     "map_vectors": Stage("pipeline.adapt.map_vectors:map_vectors"),
     "generate": Stage(
@@ -274,7 +274,7 @@ STAGES: dict[str, Stage] = {
         "pipeline.cross_encoder.soft_labels:soft_labels",
         section="soft_labels",
         unkeyed=("run",),
-        checks={"ingest": at("pipeline.cross_encoder.soft_labels:check_collection")},
+        checks={"ingest": at("pipeline.finetune.soft_label_pairs:check_collection")},
         notices=CUT,
         gpu=True,
     ),

@@ -1,23 +1,14 @@
 """Soft labels: a cross-encoder's logits of each training question's own passages (coCondenser, section 5.1)."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from pipeline.cross_encoder.folds import score_unseen
 from pipeline.cross_encoder.lengths import check_cross_encoder, count_cut
 from pipeline.cross_encoder.teacher_quality import teacher_quality
-from pipeline.errors import InputError
 from pipeline.finetune.soft_label_pairs import SoftLabelsConfig, read_pairs
-from pipeline.finetune.training_pools import check_questions
 from pipeline.notices import noticed, read_notices
-from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work
-
-
-def check_collection(node: Planned) -> Iterator[InputError]:
-    """Questions, and negatives as the fine-tuning that reads the scores has them; an early check."""
-    return check_questions(node, "stage2")
 
 
 def soft_labels(

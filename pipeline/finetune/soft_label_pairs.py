@@ -3,6 +3,7 @@
 Shapes: N pairs, question by question; Q questions.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,7 +12,9 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.config import Config
-from pipeline.finetune.training_pools import first_negatives
+from pipeline.errors import InputError
+from pipeline.finetune.training_pools import check_questions, first_negatives
+from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics
 
 if TYPE_CHECKING:
@@ -23,6 +26,11 @@ class SoftLabelsConfig(Config):
     """First negatives, as in the fine-tuning that reads the scores."""
     negative_depth: int | None = Field(ge=1)
     """First negatives of each question that are scored, best first. null: all. At least fine-tuning's."""
+
+
+def check_collection(node: Planned) -> Iterator[InputError]:
+    """Questions, and negatives as the fine-tuning that reads the scores has them; an early check of both stages."""
+    return check_questions(node, "stage2")
 
 
 @dataclass(frozen=True)
