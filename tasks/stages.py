@@ -286,6 +286,7 @@ STAGES: dict[str, Stage] = {
     "evaluate": Stage(
         "pipeline.evaluate.evaluate:evaluate",
         missing=at("pipeline.evaluate.evaluate:missing"),
+        places={"evaluate-other": "evaluate.others"},
         checks={"ingest": at("pipeline.evaluate.evaluate:check_collection")},
         shown=True,
     ),
