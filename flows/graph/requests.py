@@ -11,11 +11,11 @@ from pathlib import Path
 from artifacts.store import Store
 from flows.graph.plan import PlannedRequests, Step
 from flows.graph.text_size import collection_size
+from pipeline.data.text.token_estimate import estimated_tokens
 from pipeline.errors import InputError
 from pipeline.formatting import counted
 from pipeline.generate.answer_store import AnswerStore
 from pipeline.generate.config import GenerateConfig
-from pipeline.generate.endpoint import tokens_of
 from pipeline.generate.prompts import messages, of_kind, read_examples
 from pipeline.generate.requests import read_requests
 from pipeline.generate.writing import missing_requests
@@ -53,7 +53,7 @@ def _counted(config: GenerateConfig, collection: Path, node: Node, store: Store)
     with AnswerStore(store.kept / node.stage, writes=False) as answers:
         for request in missing_requests(requests, answers):
             number += 1
-            read += sum(tokens_of(message["content"]) for message in request.messages)
+            read += sum(estimated_tokens(message["content"]) for message in request.messages)
         means = answers.means(request.key for request in requests) if number else None
     written = number * (means.output_tokens if means is not None else config.answer_tokens)
     return PlannedRequests(
@@ -72,7 +72,7 @@ def _guessed(config: GenerateConfig, collection: Node, by_name: dict[str, Step])
     examples = read_examples(config.examples)
     passages = min(size.passages, config.passages or size.passages)
     prompts = [messages(config, kind, "", "", of_kind(examples, kind, config.max_examples)) for kind in config.kinds]
-    own = sum(tokens_of(message["content"]) for prompt in prompts for message in prompt)
+    own = sum(estimated_tokens(message["content"]) for prompt in prompts for message in prompt)
     number = round(passages * len(config.kinds))
     read = passages * (own + len(config.kinds) * (size.passage + size.title))
     cost = _cost(config, read, number * config.answer_tokens)
