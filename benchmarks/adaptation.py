@@ -21,7 +21,7 @@ from artifacts.records import Ref
 from artifacts.store import Store
 from flows.cli import main as cli
 from flows.cli.options import out
-from flows.cli.run import run_flow
+from flows.cli.running.run import run_flow
 from flows.graph.prepare import prepare
 from flows.graph.selection import store_folder
 from flows.runs.fine_tuning import fine_tuning

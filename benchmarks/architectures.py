@@ -18,7 +18,7 @@ from benchmarks.encode import ROUNDS, TEXTS, TOLERANCE, check_equal_vectors, way
 from benchmarks.paired import interleave, ratio, seconds
 from benchmarks.steps import LIMIT, SHAPES
 from pipeline.modeling.checkpoint import save_checkpoint
-from pipeline.modeling.model_config import AFTER_PADDING, own_name
+from pipeline.modeling.model_files.model_config import AFTER_PADDING, own_name
 from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 
 TYPES = ("roberta", "electra", "distilbert", "mpnet", "modernbert", "deberta-v2")

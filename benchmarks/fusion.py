@@ -15,7 +15,7 @@ import typer
 from artifacts.store import Store
 from flows.cli import main as cli
 from flows.cli.options import out
-from flows.cli.run import run_flow, run_outcome
+from flows.cli.running.run import run_flow, run_outcome
 from flows.graph.prepare import prepare
 from flows.graph.selection import store_folder
 from flows.runs.zero_shot import zero_shot_recipe

@@ -25,7 +25,7 @@ from benchmarks.encode import TEXTS, encode_texts, seen, texts
 from benchmarks.paired import Step
 from benchmarks.steps import LIMIT
 from pipeline.modeling.biencoder import as_projection, load_encoders
-from pipeline.modeling.sentence_transformers_files import read_vector
+from pipeline.modeling.model_files.sentence_transformers_files import read_vector
 from pipeline.tokenization.tokenizer import read_tokenizer
 
 BATCH = 32

@@ -13,7 +13,7 @@ from pipeline.cross_encoder.folds import Fold, divide
 from pipeline.data.readers.text_config import TextConfig
 from pipeline.evaluate.rows import fusion_rows
 from pipeline.modeling.adopt import AdoptConfig
-from pipeline.modeling.existing_model import tokenizer_folder
+from pipeline.modeling.model_files.existing_model import tokenizer_folder
 from tasks.node import Node
 
 

@@ -31,6 +31,17 @@ def relative_to(folder: Path | None, path: str | Path) -> Path:
     return (folder or Path()) / expand_home(path)
 
 
+def is_new_folder(path: Path) -> bool:
+    """Whether a folder can be written there without changing anything: nothing exists, or an empty folder."""
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+
+
+def check_new_folder(path: Path, option: str) -> None:
+    """Raises InputError if `path` is neither new nor an empty folder. `option`: names the path, such as `--out`."""
+    if not is_new_folder(path):
+        raise InputError(f"{option} {path}: must be a new or empty folder")
+
+
 def broken_link(path: Path) -> str:
     """Returns which link on a path leads nowhere, and why; empty if there is none."""
     for part in (path, *path.parents):

@@ -18,7 +18,7 @@ UNCOUNTED = (
     "pipeline.advice",
     "pipeline.cross_encoder.teacher_quality",
     "pipeline.errors",
-    "pipeline.modeling.weight_shapes",
+    "pipeline.modeling.model_files.weight_shapes",
     "pipeline.notices",
     "pipeline.paths",
     "pipeline.runtime.checkpoints",

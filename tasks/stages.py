@@ -243,7 +243,7 @@ STAGES: dict[str, Stage] = {
     "fusion_labels": Stage(
         "pipeline.adapt.fusion_labels:fusion_labels",
         section="fusion_labels",
-        checks={"ingest": at("pipeline.cross_encoder.soft_labels:check_collection")},
+        checks={"ingest": at("pipeline.finetune.soft_label_pairs:check_collection")},
     ),
     "map_vectors": Stage("pipeline.adapt.map_vectors:map_vectors"),
     "generate": Stage(
@@ -277,7 +277,7 @@ STAGES: dict[str, Stage] = {
         "pipeline.cross_encoder.soft_labels:soft_labels",
         section="soft_labels",
         unkeyed=("run",),
-        checks={"ingest": at("pipeline.cross_encoder.soft_labels:check_collection")},
+        checks={"ingest": at("pipeline.finetune.soft_label_pairs:check_collection")},
         notices=CUT,
         gpu=True,
     ),
@@ -289,6 +289,7 @@ STAGES: dict[str, Stage] = {
     "evaluate": Stage(
         "pipeline.evaluate.evaluate:evaluate",
         missing=at("pipeline.evaluate.evaluate:missing"),
+        places={"evaluate-other": "evaluate.others"},
         checks={"ingest": at("pipeline.evaluate.evaluate:check_collection")},
         shown=True,
     ),

@@ -63,7 +63,7 @@ def evaluate_model(
     import yaml
 
     from artifacts.store import Store
-    from flows.cli.run import run_flow, run_outcome
+    from flows.cli.running.run import run_flow, run_outcome
     from flows.graph.prepare import prepare
     from flows.graph.selection import store_folder
     from flows.runs.zero_shot import zero_shot_recipe

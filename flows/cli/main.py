@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from artifacts.errors import StoreError
-from flows.cli.ablation import ablation_app
 from flows.cli.artifacts import artifacts_app
 from flows.cli.compare import compare
 from flows.cli.evaluate import evaluate
@@ -21,13 +20,14 @@ from flows.cli.judging.log_questions import log_questions
 from flows.cli.listing import print_recipes
 from flows.cli.options import Json, fail
 from flows.cli.pack import pack_run, unpack_run
-from flows.cli.plan import plan
-from flows.cli.run import run, update
+from flows.cli.running.ablation import ablation_app
+from flows.cli.running.plan import plan
+from flows.cli.running.run import run, update
+from flows.cli.running.sentences import sentences_app
+from flows.cli.running.train_node import train_node
 from flows.cli.runs import runs
 from flows.cli.search import search
-from flows.cli.sentences import sentences_app
 from flows.cli.serve import serve_search
-from flows.cli.train_node import train_node
 from pipeline.errors import InputError
 from pipeline.notices import escaped
 from tasks.printable import abandon_output, guard_streams

@@ -13,9 +13,9 @@ from flows.graph.plan import Step
 from flows.graph.text_size import TextSize, text_size
 from flows.graph.workload import WORKLOADS, Shape
 from pipeline.errors import InputError
-from pipeline.modeling.existing_model import tokenizer_folder
 from pipeline.modeling.initial import FILES, InitialConfig
-from pipeline.modeling.model_config import model_config
+from pipeline.modeling.model_files.existing_model import tokenizer_folder
+from pipeline.modeling.model_files.model_config import model_config
 from pipeline.runtime import hub
 from pipeline.runtime.launch import device_of, layout, precision_of
 from pipeline.runtime.planned import MODELS

@@ -4,21 +4,21 @@ They are counted where the collection is in the store, else guessed from the siz
 will write are the mean of its stored answers, else the most that it may write.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from artifacts.errors import StoreError
 from artifacts.store import Store
 from flows.graph.plan import PlannedRequests, Step
 from flows.graph.text_size import collection_size
+from pipeline.data.text.token_estimate import estimated_tokens
 from pipeline.errors import InputError
 from pipeline.formatting import counted
 from pipeline.generate.answer_store import AnswerStore
 from pipeline.generate.config import GenerateConfig
-from pipeline.generate.endpoint import tokens_of
 from pipeline.generate.prompts import messages, of_kind, read_examples
 from pipeline.generate.requests import read_requests
-from pipeline.generate.writing import missing_requests
 from tasks.node import Node
 
 
@@ -31,7 +31,7 @@ def with_requests(steps: Iterable[Step], dag: Iterable[Node], store: Store) -> l
             continue
         try:
             planned = _planned(node, by_name, store)
-        except InputError:  # a run reports it
+        except (InputError, StoreError):  # a run reports it
             continue
         if planned is not None:
             by_name[node.name] = replace(step, requests=planned, why=[requests_text(planned), *step.why])
@@ -48,13 +48,15 @@ def _planned(node: Node, by_name: dict[str, Step], store: Store) -> PlannedReque
 
 
 def _counted(config: GenerateConfig, collection: Path, node: Node, store: Store) -> PlannedRequests:
-    requests = read_requests(config, collection, config.checkpoint)
-    number, read = 0, 0
+    def hash_files(files: Sequence[Path]) -> dict[str, str]:  # the store hashes a file once
+        return store.source_digests({path.name: path for path in files})
+
+    requests = read_requests(config, collection, config.checkpoint, hash_files)
+    tokens_of = {one.key: sum(estimated_tokens(part["content"]) for part in one.messages) for one in requests}
     with AnswerStore(store.kept / node.stage, writes=False) as answers:
-        for request in missing_requests(requests, answers):
-            number += 1
-            read += sum(tokens_of(message["content"]) for message in request.messages)
-        means = answers.means(request.key for request in requests) if number else None
+        waiting = [tokens for key, tokens in tokens_of.items() if key not in answers]
+        number, read = len(waiting), sum(waiting)
+        means = answers.means(tokens_of) if number else None
     written = number * (means.output_tokens if means is not None else config.answer_tokens)
     return PlannedRequests(
         requests=number,
@@ -72,7 +74,7 @@ def _guessed(config: GenerateConfig, collection: Node, by_name: dict[str, Step])
     examples = read_examples(config.examples)
     passages = min(size.passages, config.passages or size.passages)
     prompts = [messages(config, kind, "", "", of_kind(examples, kind, config.max_examples)) for kind in config.kinds]
-    own = sum(tokens_of(message["content"]) for prompt in prompts for message in prompt)
+    own = sum(estimated_tokens(message["content"]) for prompt in prompts for message in prompt)
     number = round(passages * len(config.kinds))
     read = passages * (own + len(config.kinds) * (size.passage + size.title))
     cost = _cost(config, read, number * config.answer_tokens)

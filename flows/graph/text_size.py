@@ -15,13 +15,12 @@ from pipeline.data.readers.several import SeveralConfig
 from pipeline.data.readers.text_config import TextConfig
 from pipeline.data.stored import read_table
 from pipeline.data.text import text_files
+from pipeline.data.text.token_estimate import BYTES_PER_TOKEN
 from pipeline.errors import InputError
 from pipeline.generate.config import GenerateConfig
 from tasks.keys import sources_of
 from tasks.node import Node
 
-BYTES_PER_TOKEN = 4.0
-"""Of UTF-8 text."""
 COMPRESSION = 2.5
 """Size of a text relative to its compressed file, markup of its format left out."""
 TEXT_SHARE = {

@@ -16,6 +16,7 @@ from pipeline.data.text.same_words import same_words
 from pipeline.data.text.text_files import json_lines, text_of
 from pipeline.errors import InputError
 from pipeline.export.folder import whole
+from pipeline.paths import check_new_folder
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,9 @@ def write_clicked(
 
     `judged`: a folder of `cocondenser judge`, whose passages and test questions are taken; its questions train
     nothing. None: the passages of the newest run (of `recipe`). `impressions`, `coec`: see `relevant_pairs`. Raises
-    InputError for inputs that cannot be read, if no pair is relevant, and if `out` is not empty.
+    InputError for inputs that cannot be read, if no pair is relevant, and if `out` is neither new nor empty.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"--out {out}: is not empty; choose another folder")
+    check_new_folder(out, "--out")
     searches, lost, incomplete = read_searches(logs)
     texts, pairs = texts_of(searches), relevant_pairs(searches, impressions, coec)
     tests = {} if judged is None else judged_questions(judged)

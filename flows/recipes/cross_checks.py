@@ -11,9 +11,8 @@ from pipeline.advice import option
 from pipeline.cross_encoder.lengths import pair_special_tokens
 
 if TYPE_CHECKING:
-    from pipeline.adapt.fusion_labels import FusionLabelsConfig
-    from pipeline.cross_encoder.soft_labels import SoftLabelsConfig
     from pipeline.finetune.config import ExamplesConfig
+    from pipeline.finetune.soft_label_pairs import SoftLabelsConfig
 
 Limit = tuple[str, int, str, int]
 """A field, its value, the field that limits it, and the value of that field."""
@@ -68,7 +67,7 @@ def check_generate(recipe: Sections) -> None:
 def list_limits(recipe: Sections) -> list[Limit]:
     """A stage cannot read a list of passages deeper than another stage writes it."""
     limits = [("mine.depth", recipe.mine.depth, "search.train_depth", recipe.search.train_depth)]
-    readers: dict[str, ExamplesConfig | SoftLabelsConfig | FusionLabelsConfig] = {
+    readers: dict[str, ExamplesConfig | SoftLabelsConfig] = {
         "stage1": recipe.stage1,
         "stage2": recipe.stage2,
     }
@@ -92,7 +91,7 @@ def list_limits(recipe: Sections) -> list[Limit]:
     return limits
 
 
-def stage2_labels(recipe: Sections) -> "tuple[str, SoftLabelsConfig | FusionLabelsConfig]":
+def stage2_labels(recipe: Sections) -> "tuple[str, SoftLabelsConfig]":
     """The section that stage 2's soft labels come from, with its name."""
     if recipe.fusion_labels is not None:
         return "fusion_labels", recipe.fusion_labels

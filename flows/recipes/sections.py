@@ -7,12 +7,10 @@ from pydantic import Field, model_validator
 
 from artifacts.schema import Name
 from pipeline.adapt.config import AdaptConfig
-from pipeline.adapt.fusion_labels import FusionLabelsConfig
 from pipeline.bm25.bm25 import BM25Config
 from pipeline.config import Config
 from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig
 from pipeline.cross_encoder.rerank import RerankConfig
-from pipeline.cross_encoder.soft_labels import SoftLabelsConfig
 from pipeline.data.ingest import IngestConfig
 from pipeline.dense.encode import EncodeConfig
 from pipeline.dense.index_kinds import IndexConfig
@@ -20,6 +18,7 @@ from pipeline.dense.search import SearchConfig
 from pipeline.evaluate.attention import AttentionConfig
 from pipeline.evaluate.config import EvaluateConfig
 from pipeline.finetune.config import FinetuneConfig, TrainSubset
+from pipeline.finetune.soft_label_pairs import SoftLabelsConfig
 from pipeline.generate.config import GenerateConfig
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.initial import InitialConfig
@@ -127,7 +126,7 @@ class Sections(Config):
     the folds rerank together."""
     soft_labels: SoftLabelsConfig
     """The cross-encoder's scores, for stage 2 and for denoising."""
-    fusion_labels: FusionLabelsConfig | None
+    fusion_labels: SoftLabelsConfig | None
     """Soft labels for stage 2 by the fusion of BM25 and the model that it starts from, instead of the cross-encoder's.
     null: those of the cross-encoder."""
     denoise: DenoiseConfig | None

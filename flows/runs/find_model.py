@@ -15,10 +15,10 @@ from flows.recipes.yaml_layers import hint
 from flows.runs.evaluated import find_evaluated
 from pipeline import paths
 from pipeline.errors import InputError
-from pipeline.modeling.existing_model import ExistingModel, folders, read_whole_model
-from pipeline.modeling.model_config import LONGEST
-from pipeline.modeling.sentence_transformers_files import POOLING, read_modules
-from pipeline.modeling.weight_shapes import has_weights
+from pipeline.modeling.model_files.existing_model import ExistingModel, folders, read_whole_model
+from pipeline.modeling.model_files.model_config import LONGEST
+from pipeline.modeling.model_files.sentence_transformers_files import POOLING, read_modules
+from pipeline.modeling.model_files.weight_shapes import has_weights
 from pipeline.runtime import hub
 from pipeline.tokenization.joining import joins_prefix
 from pipeline.tokenization.tokenizer import kind, read_tokenizer

@@ -20,7 +20,7 @@ from flows.runs.zero_shot import ADAPT_QUERIES
 from pipeline.dense.shape_checks import dimension
 from pipeline.errors import InputError
 from pipeline.generate.config import SOURCES
-from pipeline.modeling.existing_model import unnamed_pooling
+from pipeline.modeling.model_files.existing_model import unnamed_pooling
 
 TRAINING_RECIPE = "adapt"
 """The recipe with the training of an existing model."""

@@ -22,6 +22,7 @@ from pipeline.ablation.data import (
 from pipeline.ablation.files import FILES, read_data
 from pipeline.errors import InputError
 from pipeline.evaluate.rows import FUSION
+from pipeline.paths import check_new_folder
 
 SHARED = {"measures": "measures", "test": "test", "samples": "samples", "seed": "test_seed"}
 """Fields that all parts must share -> their names in an ablation's file."""
@@ -34,8 +35,7 @@ def join_folders(parts: Sequence[Path], out: Path, reference: str | None, keep: 
     that the figures of all parts are kept in. Raises InputError, before anything is written, for parts that do not go
     together.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"--out {out}: must be a new or empty folder")
+    check_new_folder(out, "--out")
     if out.resolve() == Path.cwd():
         raise InputError(f"--out {out}: the current folder cannot be replaced; use another")
     if keep is not None and (keep.suffix != ablation_kept.SUFFIX or keep.is_dir() or not keep.parent.is_dir()):

@@ -16,8 +16,13 @@ from pipeline.adapt.config import AdaptConfig
 from pipeline.errors import InputError
 from pipeline.formatting import p_text
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.modeling.existing_model import folders
-from pipeline.modeling.sentence_transformers_files import Dense, read_dense_settings, read_modules, read_vector
+from pipeline.modeling.model_files.existing_model import folders
+from pipeline.modeling.model_files.sentence_transformers_files import (
+    Dense,
+    read_dense_settings,
+    read_modules,
+    read_vector,
+)
 from pipeline.notices import noticed
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work

@@ -93,5 +93,5 @@ def readable(model: QuestionEncoder, queries: list[GeneratedQuery]) -> list[Gene
 
 def of_queries(run: Run, start: int, stop: int) -> Run:
     """Returns the rows of the queries from `start` to `stop`, which then count from 0."""
-    part = slice(*np.searchsorted(run.question_R, [start, stop]))
-    return Run(run.question_R[part] - start, run.passage_R[part], run.score_R[part])
+    part = run.rows(slice(*np.searchsorted(run.question_R, [start, stop])))
+    return Run(part.question_R - start, part.passage_R, part.score_R)

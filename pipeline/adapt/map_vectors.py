@@ -12,7 +12,7 @@ from pipeline.config import Config
 from pipeline.data.stored import input_error_on_read, read_json
 from pipeline.dense import shard_reuse
 from pipeline.dense.float16 import to_float16
-from pipeline.modeling.sentence_transformers_files import read_vector, side
+from pipeline.modeling.model_files.sentence_transformers_files import read_vector, side
 from pipeline.runtime import shards
 from pipeline.runtime.work import Metrics, Work
 

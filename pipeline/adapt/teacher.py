@@ -57,16 +57,12 @@ def as_run(rows_QK: np.ndarray, scores_QK: np.ndarray) -> Run:
 
 def without(run: Run, source_Q: np.ndarray) -> Run:
     """Returns the run without each query's own passage."""
-    return _rows(run, run.passage_R != source_Q[run.question_R])
+    return run.rows(run.passage_R != source_Q[run.question_R])
 
 
 def first(run: Run, depth: int) -> Run:
     """Returns the first `depth` passages of each query."""
-    return _rows(run, run.rank_R <= depth)
-
-
-def _rows(run: Run, kept_R: np.ndarray) -> Run:
-    return Run(run.question_R[kept_R], run.passage_R[kept_R], run.score_R[kept_R])
+    return run.rows(run.rank_R <= depth)
 
 
 def teach(bm25: Run, dense: Run, source_Q: np.ndarray, depth: int) -> Run:

@@ -15,10 +15,10 @@ from pipeline.cross_encoder.lengths import Lengths, check_lengths, count_cut, pa
 from pipeline.errors import InputError
 from pipeline.finetune import training_pools
 from pipeline.finetune.config import ExamplesConfig, TrainSubset
-from pipeline.modeling.existing_model import check_own_tokenizer
 from pipeline.modeling.initial import check_vocabulary
-from pipeline.modeling.model_config import LONGEST, model_config
-from pipeline.modeling.weight_shapes import check_weights
+from pipeline.modeling.model_files.existing_model import check_own_tokenizer
+from pipeline.modeling.model_files.model_config import LONGEST, model_config
+from pipeline.modeling.model_files.weight_shapes import check_weights
 from pipeline.runtime.planned import Planned, first_model
 from pipeline.runtime.work import Metrics, Work
 from pipeline.tokenization.tokenizer import has_tokenizer

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import AFTER_PADDING, input_limit, model_config
+from pipeline.modeling.model_files.model_config import AFTER_PADDING, input_limit, model_config
 
 if TYPE_CHECKING:
     from pipeline.tokenization.token_files import Tokens

@@ -17,7 +17,7 @@ from pipeline.errors import InputError
 from pipeline.modeling import padded
 from pipeline.modeling.architectures.registry import architecture
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
-from pipeline.modeling.model_config import has_token_types
+from pipeline.modeling.model_files.model_config import has_token_types
 from pipeline.modeling.passes import fill
 from pipeline.modeling.transformer import pooled
 from pipeline.runtime.precision import autocast

@@ -64,8 +64,9 @@ def rerank(
     lengths = [check_cross_encoder(folder, tokens) for folder in cross_encoders.values()]
     ids = np.array(passage_ids(collection), dtype=object)
     lists = _lists(config, collection, run, ids)
-    query_N = np.concatenate([one.place_Q[one.run.question_R[one.near_R]] for one in lists])
-    passage_N = np.concatenate([one.run.passage_R[one.near_R] for one in lists])
+    near = [one.run.rows(one.near_R) for one in lists]
+    query_N = np.concatenate([one.place_Q[rows.question_R] for one, rows in zip(lists, near, strict=True)])
+    passage_N = np.concatenate([rows.passage_R for rows in near])
     score_N = mean_score(cross_encoders, tokens, query_N, passage_N, work)
 
     ends = np.cumsum([one.near_R.sum() for one in lists])[:-1]

@@ -33,7 +33,7 @@ def teacher_quality(
     below the student.
     """
     from pipeline.data.judged import read_questions, take
-    from pipeline.data.runs import Run, ranked, read_run
+    from pipeline.data.runs import ranked, read_run
 
     known = read_questions(collection, "dev")
     judged = np.random.default_rng(0).permutation(np.flatnonzero(known.lists.lengths))
@@ -42,8 +42,7 @@ def teacher_quality(
     lists = read_run(run, "dev", *ids) if run is not None and len(known.queries) else None
     if lists is None or not len(lists.question_R):
         return {"dev_questions": 0}
-    near_R = lists.rank_R <= CANDIDATES
-    student = Run(lists.question_R[near_R], lists.passage_R[near_R], lists.score_R[near_R])
+    student = lists.rows(lists.rank_R <= CANDIDATES)
     logit_N = score(known.queries[student.question_R], student.passage_R)
     teacher = ranked(student.question_R, student.passage_R, logit_N)
     of_teacher, of_student = (mean_reciprocal_rank(one, known) for one in (teacher, student))
@@ -57,18 +56,10 @@ def teacher_quality(
 
 def mean_reciprocal_rank(run: "Run", known: "Judged") -> float:
     """Returns the MRR@10 of the judged questions; a question without a list counts as 0."""
-    import pyarrow as pa
+    from pipeline.evaluate.reciprocal_rank import run_reciprocal_ranks
 
-    from pipeline.evaluate.measures import PROVIDERS, as_ranks, measure
-
-    query_ids, passage_ids = known.query_ids.combine_chunks(), known.passage_ids.combine_chunks()
-    qrels = {
-        query_id: dict.fromkeys(passage_ids.take(pa.array(known.lists[n])).to_pylist(), 1)
-        for n, query_id in enumerate(query_ids.to_pylist())
-    }
-    reciprocal = [provider for provider in PROVIDERS if "RR@10" in provider[2]]
-    values_QM = measure(as_ranks(run, query_ids, passage_ids), query_ids.to_pylist(), qrels, 1, reciprocal)
-    return float(values_QM[:, [*reciprocal[0][2]].index("RR@10")].mean())
+    judged = np.arange(len(known.queries)).repeat(known.lists.lengths), known.lists.flat
+    return float(run_reciprocal_ranks(run, judged, len(known.queries)).mean())
 
 
 def warning(questions: int, of_teacher: float, of_student: float) -> str:

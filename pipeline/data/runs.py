@@ -66,6 +66,10 @@ class Run:
     def rank_R(self) -> np.ndarray:
         return ranks(self.question_R)
 
+    def rows(self, chosen_R: np.ndarray | slice) -> "Run":
+        """Returns some of the rows, by a mask (bool [R]), by their places, or by a slice."""
+        return Run(self.question_R[chosen_R], self.passage_R[chosen_R], self.score_R[chosen_R])
+
 
 def row_order(question_R: np.ndarray, tie_R: np.ndarray, score_R: np.ndarray) -> np.ndarray:
     """Returns the permutation that sorts rows by question, then descending score, then `tie_R`."""
@@ -95,8 +99,7 @@ def ranked(question_R: np.ndarray, passage_R: np.ndarray, score_R: np.ndarray, t
     keys = run.question_R, run.passage_R if tie_R is None else tie_R, run.score_R
     if in_order(*keys):
         return run
-    by = row_order(*keys)
-    return Run(run.question_R[by], run.passage_R[by], run.score_R[by])
+    return run.rows(row_order(*keys))
 
 
 @contextmanager

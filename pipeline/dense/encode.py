@@ -15,8 +15,8 @@ from pipeline.data.collection import at_rows
 from pipeline.dense import shard_reuse
 from pipeline.dense.float16 import to_float16
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.modeling.model_config import LONGEST
-from pipeline.modeling.sentence_transformers_files import read_vector, side
+from pipeline.modeling.model_files.model_config import LONGEST
+from pipeline.modeling.model_files.sentence_transformers_files import read_vector, side
 from pipeline.notices import noticed
 from pipeline.runtime import shards
 from pipeline.runtime.shards import Tick

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.modeling.biencoder import Encoder, check_fits, encode_rows, frozen_encoders
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import Form, Ids, question_room, question_row, read_form
-from pipeline.modeling.sentence_transformers_files import side
+from pipeline.modeling.model_files.sentence_transformers_files import side
 from pipeline.notices import notice
 from pipeline.tokenization.tokenizer import Tokenizer, read_tokenizer, special_tokens
 from pipeline.tokenization.tokens import encode

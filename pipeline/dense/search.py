@@ -22,7 +22,7 @@ from pipeline.dense.exact import Found, exact_top_k
 from pipeline.dense.index_files import Index
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.modeling.sentence_transformers_files import side
+from pipeline.modeling.model_files.sentence_transformers_files import side
 from pipeline.notices import noticed
 from pipeline.runtime import shards
 from pipeline.runtime.spans import Span, shard_spans

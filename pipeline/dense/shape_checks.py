@@ -10,7 +10,7 @@ from pipeline.errors import InputError
 from pipeline.modeling.adopt import dimension
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import Form, check_room, read_form
-from pipeline.modeling.model_config import input_limit, model_config
+from pipeline.modeling.model_files.model_config import input_limit, model_config
 from pipeline.runtime.planned import Planned, first_model
 from pipeline.tokenization.token_files import Tokens
 

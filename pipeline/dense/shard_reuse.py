@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
-from pipeline.modeling.sentence_transformers_files import side
+from pipeline.modeling.model_files.sentence_transformers_files import side
 from pipeline.runtime import shards
 from pipeline.runtime.spans import Span
 from pipeline.tokenization.token_files import Tokens

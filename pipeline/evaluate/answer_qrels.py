@@ -80,8 +80,8 @@ def find_answers(
     passages = max(passages, 1 + int(before.passage_P.max(initial=0)))
     seen = [np.zeros(0, np.int64)]
     for run in runs:
-        top_R = (run.rank_R <= DEPTH) & has_answer_Q[run.question_R]
-        seen.append(run.question_R[top_R] * passages + run.passage_R[top_R])
+        top = run.rows((run.rank_R <= DEPTH) & has_answer_Q[run.question_R])
+        seen.append(top.question_R * passages + top.passage_R)
     old_P = before.question_P * passages + before.passage_P
     pair_P = np.setdiff1d(np.concatenate(seen), old_P)
     question_P, passage_P = pair_P // passages, pair_P % passages

@@ -15,8 +15,8 @@ from pipeline.config import Config, CountOrAuto, Seed
 from pipeline.data.parquet import write_parquet
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import LONGEST, input_limit, model_config
-from pipeline.modeling.sentence_transformers_files import side
+from pipeline.modeling.model_files.model_config import LONGEST, input_limit, model_config
+from pipeline.modeling.model_files.sentence_transformers_files import side
 from pipeline.runtime import shards
 from pipeline.runtime.spans import Span, shard_spans
 from pipeline.runtime.work import Job, Metrics, Progress, Work

@@ -26,7 +26,7 @@ def rank_documents(run: Run, document_R: np.ndarray, share: float) -> Run:
     row."""
     best_R = best_rows(run.question_R, document_R)
     if share == 0 or len(best_R) == len(document_R):
-        return _rows(run, best_R)
+        return run.rows(best_R)
     order_R = np.lexsort((document_R, run.question_R))  # stable: the rows of a document stay best first
     question_R, document_R, score_R = run.question_R[order_R], document_R[order_R], run.score_R[order_R]
     is_first_R = np.diff(question_R, prepend=-1).astype(bool) | np.diff(document_R, prepend=-1).astype(bool)
@@ -62,18 +62,14 @@ def fuse_documents(
 
     passages = fuse(runs, choice, k)
     if allowed is not None:
-        passages = _rows(passages, np.flatnonzero(allowed(passages)))
+        passages = passages.rows(allowed(passages))
     if np.array_equal(document_U, passage_U):
         return passages
-    passages = _rows(passages, best_rows(passages.question_R, as_documents(passages).passage_R))
+    passages = passages.rows(best_rows(passages.question_R, as_documents(passages).passage_R))
     lists = [rank_documents(run, numbers, share) for run, numbers in zip(runs, documents, strict=True)]
     fused = fuse([as_documents(one) for one in lists], choice, k)
     _, at_R, best_R = np.intersect1d(keys(fused), keys(as_documents(passages)), assume_unique=True, return_indices=True)
     return ranked(fused.question_R[at_R], passages.passage_R[best_R], fused.score_R[at_R])
-
-
-def _rows(run: Run, at_R: np.ndarray) -> Run:
-    return Run(run.question_R[at_R], run.passage_R[at_R], run.score_R[at_R])
 
 
 def of_documents(run: Run, documents: Documents, share: float) -> Run:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from pipeline.evaluate.fusion.choice import FusionChoice
 
 
+OTHERS = "evaluate.others"
+"""The recipe's section of an evaluation on a further collection."""
+
+
 def missing(config: EvaluateConfig) -> list[str]:
     """Returns a line for each fault of the run files of other systems. Quick."""
     return systems.missing(config.systems)
@@ -42,9 +46,9 @@ def check_collection(node: Planned) -> None:
     source, config = node.input("collection"), node.config
     collection = source.path
     questions_of = {split: read_split_questions(collection, split, config.relevance) for split in SPLITS}
-    if source.name.startswith("ingest-") and not any(found.qrels for found in questions_of.values()):
+    if node.section == OTHERS and not any(found.qrels for found in questions_of.values()):
         folder = source.config.folder
-        raise InputError(f"evaluate.others: {folder}: no dev or test question has a relevant passage: leave it out")
+        raise InputError(f"{OTHERS}: {folder}: no dev or test question has a relevant passage: leave it out")
     if not any(len(found.query_ids) for found in questions_of.values()):
         of = [("split", "in", SPLITS)]
         grades = read_table(collection / "qrels.parquet", columns=["relevance"], filters=of)["relevance"]

@@ -46,11 +46,11 @@ def answer_rows(
     """Returns the first `depth` passages of each question, with their judgements (or null) and whether they hold an
     answer (null if the question has none). `hits`: {question: {passage that holds an answer: 1}}; None: the system's
     passages are not known, only their documents."""
-    top_R = run.rank_R <= depth
-    query_R = questions.query_ids.take(pa.array(run.question_R[top_R])).to_pylist()
-    passage_R = passage_ids.take(pa.array(run.passage_R[top_R])).to_pylist()
+    top = run.rows(run.rank_R <= depth)
+    query_R = questions.query_ids.take(pa.array(top.question_R)).to_pylist()
+    passage_R = passage_ids.take(pa.array(top.passage_R)).to_pylist()
     rows = [*zip(query_R, passage_R, strict=True)]
-    judged = documents.ids.take(pa.array(documents.of_P[run.passage_R[top_R]])).to_pylist()
+    judged = documents.ids.take(pa.array(documents.of_P[top.passage_R])).to_pylist()
     grades = [questions.qrels.get(q, {}).get(p) for q, p in zip(query_R, judged, strict=True)]
     holding = [None if hits is None or q not in questions.answers else p in hits.get(q, {}) for q, p in rows]
     return pa.table(
@@ -58,9 +58,9 @@ def answer_rows(
             "split": pa.array([split] * len(query_R), pa.string()),
             "query_id": pa.array(query_R, pa.string()),
             "system": pa.array([system] * len(query_R), pa.string()),
-            "rank": run.rank_R[top_R],
+            "rank": top.rank_R,
             "passage_id": pa.array(passage_R, pa.string()),
-            "score": run.score_R[top_R],
+            "score": top.score_R,
             "relevance": pa.array(grades, pa.int32()),
             "holds_answer": pa.array(holding, pa.bool_()),
         }

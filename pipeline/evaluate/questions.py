@@ -69,6 +69,5 @@ def select_questions(run: "Run", query_ids: "pyarrow.Array", chosen: "pyarrow.Ar
     if query_ids.equals(chosen):
         return run
     number_Q = pc.fill_null(pc.index_in(query_ids, value_set=chosen), -1).to_numpy().astype(np.int64)
-    question_R = number_Q[run.question_R]
-    kept_R = question_R >= 0
-    return Run(question_R[kept_R], run.passage_R[kept_R], run.score_R[kept_R])
+    kept = run.rows(number_Q[run.question_R] >= 0)
+    return Run(number_Q[kept.question_R], kept.passage_R, kept.score_R)

@@ -215,8 +215,7 @@ def top(run: Run, providers: Providers) -> Run:
     depths = [depth for _, depth, _ in providers if depth is not None]
     if len(depths) < len(providers):
         return run
-    top_R = run.rank_R <= max(depths)
-    return Run(run.question_R[top_R], run.passage_R[top_R], run.score_R[top_R])
+    return run.rows(run.rank_R <= max(depths))
 
 
 def _table(common: Common, values: Values, measures: Sequence[str]) -> dict[str, Any]:

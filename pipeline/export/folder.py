@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
+from pipeline.paths import is_new_folder
 
 MARK = "export.json"
 """File that identifies an export, which may be replaced. Its `files` are all files that the export wrote."""
@@ -22,10 +23,10 @@ def check_out(out: Path, overwrite: bool) -> None:
     """
     for path in (out, *_temporary_folders(out)):
         path.exists()  # raises OSError for a name that is too long
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: a file, not a folder")
-    if not out.exists() or not any(out.iterdir()):
+    if is_new_folder(out):
         return
+    if not out.is_dir():
+        raise InputError(f"{out}: a file, not a folder")
     if not overwrite:
         raise InputError(f"{out}: not empty; --overwrite replaces an earlier export")
     if not (out / MARK).is_file():

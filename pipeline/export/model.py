@@ -19,7 +19,7 @@ from pipeline.export.source import Sample, Source, prompt
 from pipeline.modeling.biencoder import Encoder, load_encoders
 from pipeline.modeling.checkpoint import encoder_options, save_checkpoint
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.modeling.sentence_transformers_files import (
+from pipeline.modeling.model_files.sentence_transformers_files import (
     DENSE,
     MODULES,
     NORMALISE,

@@ -26,7 +26,7 @@ from pipeline.export.model import write_tokenizer
 from pipeline.export.source import Source, form_of, judged_places, read_sample
 from pipeline.modeling.biencoder import Encoder, encode_rows, load_encoders
 from pipeline.modeling.inputs import Ids, question_rows
-from pipeline.modeling.sentence_transformers_files import side, write_json
+from pipeline.modeling.model_files.sentence_transformers_files import side, write_json
 from pipeline.runtime.work import Progress
 from pipeline.tokenization.token_files import Tokens
 

@@ -53,8 +53,8 @@ def write_page(
 def _of_model(checkpoint: Path) -> dict[str, Any]:
     """Returns the page's values about an exported model."""
     from pipeline.modeling.checkpoint import encoder_options
-    from pipeline.modeling.model_config import model_config
-    from pipeline.modeling.sentence_transformers_files import is_tied, read_vector, side
+    from pipeline.modeling.model_files.model_config import model_config
+    from pipeline.modeling.model_files.sentence_transformers_files import is_tied, read_vector, side
     from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 
     tied, question_model = is_tied(checkpoint), side(checkpoint, "query")

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from pipeline.config import Config, DropoutShare, Seed
 from pipeline.finetune.validation import ValidationConfig
-from pipeline.modeling.model_config import LONGEST
+from pipeline.modeling.model_files.model_config import LONGEST
 from pipeline.training.loop import Optimiser
 
 

@@ -16,8 +16,8 @@ from pipeline.modeling.biencoder import Encoder, Projection, check_fits, encode_
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import Ids
+from pipeline.modeling.model_files.sentence_transformers_files import Vector
 from pipeline.modeling.packing import to_device, upload
-from pipeline.modeling.sentence_transformers_files import Vector
 from pipeline.runtime.ranks import rank, sum_over_ranks, world
 from pipeline.tokenization.token_files import Tokens
 from pipeline.training.loop import set_dropout

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from pipeline.data.text.token_estimate import estimated_tokens
 from pipeline.errors import InputError, reason
 from pipeline.formatting import counted
 from pipeline.generate.answer_store import Answer
@@ -45,8 +46,6 @@ GRACE = 2.0
 """Seconds that an interrupted run waits for requests that are being answered: they are paid for."""
 SHOWN = 200
 """Characters of a server's message."""
-BYTES_PER_TOKEN = 4.0
-"""Of UTF-8 text, where the server counts no tokens."""
 INSTEAD = "[key]"
 SHORTEST_KEY = 12
 """Characters. A shorter one is no secret but what servers without keys get, such as `EMPTY` or `x`: questions may have
@@ -256,19 +255,14 @@ def parse(text: str, messages: Sequence[Message]) -> Answer:
     if not isinstance(content, str):
         raise _Again(f"no chat completion with text: '{one_line(text, SHOWN)}'")
     content = content.encode(errors="replace").decode()  # halves of surrogate pairs
-    asked = sum(tokens_of(message["content"]) for message in messages)
+    asked = sum(estimated_tokens(message["content"]) for message in messages)
     usage = value.get("usage")
     counts = usage if isinstance(usage, dict) else {}
     return Answer(
         content,
         _count(counts.get("prompt_tokens"), asked),
-        _count(counts.get("completion_tokens"), tokens_of(content)),
+        _count(counts.get("completion_tokens"), estimated_tokens(content)),
     )
-
-
-def tokens_of(text: str) -> int:
-    """Returns about how many tokens a text has."""
-    return round(len(text.encode(errors="replace")) / BYTES_PER_TOKEN)
 
 
 def _count(value: Any, estimate: int) -> int:

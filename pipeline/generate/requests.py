@@ -3,7 +3,7 @@
 Shapes: N passages, C chosen ones.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,11 +73,30 @@ class Requests:
         return (*sampled, config.questions) if config.prompt == "passage" else sampled
 
 
-def read_requests(config: GenerateConfig, collection: Path, folder: Path | None) -> Requests:
-    """Returns the requests of a collection. `folder`: of a local model. Reads the passages and the examples."""
+HashFiles = Callable[[Sequence[Path]], Mapping[str, str]]
+"""Returns {name: SHA-256} of the files of a folder."""
+
+
+def hash_files(files: Sequence[Path]) -> dict[str, str]:
+    import hashlib
+
+    found = {}
+    for path in files:
+        with open(path, "rb") as file:
+            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def read_requests(
+    config: GenerateConfig, collection: Path, folder: Path | None, hash_files: HashFiles = hash_files
+) -> Requests:
+    """Returns the requests of a collection. `folder`: of a local model. Reads the passages and the examples.
+
+    `hash_files`: for callers that keep the hashes of a model's files.
+    """
     examples = read_examples(config.examples)
     by_kind = {kind: of_kind(examples, kind, config.max_examples) for kind in config.kinds}
-    return Requests(config, collection, choose(config, collection), by_kind, writer_of(config, folder))
+    return Requests(config, collection, choose(config, collection), by_kind, writer_of(config, folder, hash_files))
 
 
 def choose(config: GenerateConfig, collection: Path) -> np.ndarray:
@@ -97,26 +116,16 @@ def choose(config: GenerateConfig, collection: Path) -> np.ndarray:
     return np.sort(usable[: config.passages]).astype(np.int64)
 
 
-def writer_of(config: GenerateConfig, folder: Path | None) -> tuple[Any, ...]:
+def writer_of(config: GenerateConfig, folder: Path | None, hash_files: HashFiles) -> tuple[Any, ...]:
     """Returns what identifies the language model: its address and name, its name on the hub, or its files."""
     if config.endpoint is not None:
         return ("endpoint", config.endpoint, config.model)
     if config.pretrained is not None:
         return ("hub", config.pretrained, config.revision)
     assert folder is not None
-    return ("folder", digest(folder))
-
-
-def digest(folder: Path) -> str:
-    """Returns the SHA-256 of the names and contents of a model's files."""
-    import hashlib
-
     files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    contents = []
-    for path in files:
-        with open(path, "rb") as file:
-            contents.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
-    return request_key(contents)
+    hashes = hash_files(files)
+    return ("folder", request_key([(path.name, hashes[path.name]) for path in files]))
 
 
 FILES = ("model.safetensors", "model.safetensors.index.json")

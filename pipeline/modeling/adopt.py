@@ -5,7 +5,7 @@ from typing import Literal
 
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.modeling.existing_model import folders, read_model, unnamed_pooling
+from pipeline.modeling.model_files.existing_model import folders, read_model, unnamed_pooling
 from pipeline.notices import noticed
 from pipeline.runtime.work import Metrics, Work
 
@@ -33,7 +33,7 @@ def missing(config: AdoptConfig) -> list[str]:
 
 def dimension(checkpoint: Path) -> int:
     """Returns the dimension of the vectors, without loading weights. Raises InputError if the two encoders differ."""
-    from pipeline.modeling.model_config import model_config
+    from pipeline.modeling.model_files.model_config import model_config
 
     models = [read_model(folder) for folder in folders(checkpoint)]
     sizes = [one.projection or int(model_config(one.folder)["hidden_size"]) for one in models]
@@ -49,8 +49,8 @@ def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:
     """
     from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
     from pipeline.modeling.initial import check_vocabulary
-    from pipeline.modeling.model_config import model_config, slower
-    from pipeline.modeling.sentence_transformers_files import Vector, read_vector
+    from pipeline.modeling.model_files.model_config import model_config, slower
+    from pipeline.modeling.model_files.sentence_transformers_files import Vector, read_vector
 
     for folder in folders(config.checkpoint):
         existing = read_model(folder)

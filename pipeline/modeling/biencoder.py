@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from pipeline.errors import InputError
 from pipeline.modeling.frozen import load_frozen
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
-from pipeline.modeling.model_config import input_limit_of
+from pipeline.modeling.model_files.model_config import input_limit_of
+from pipeline.modeling.model_files.sentence_transformers_files import Dense, is_tied, read_vector, side
 from pipeline.modeling.passes import fill
-from pipeline.modeling.sentence_transformers_files import Dense, is_tied, read_vector, side
 from pipeline.modeling.transformer import pooled
 from pipeline.runtime.precision import autocast
 from pipeline.tokenization.token_files import Specials

@@ -24,7 +24,7 @@ from pipeline.data.parquet import write_parquet
 from pipeline.errors import InputError, reason
 from pipeline.modeling import padded
 from pipeline.modeling.architectures.registry import architecture
-from pipeline.modeling.model_config import (
+from pipeline.modeling.model_files.model_config import (
     MLM_HEADS,
     SPARE,
     has_token_types,
@@ -32,7 +32,7 @@ from pipeline.modeling.model_config import (
     is_packed,
     model_config,
 )
-from pipeline.modeling.sentence_transformers_files import CLS, Vector, write_json, write_vector
+from pipeline.modeling.model_files.sentence_transformers_files import CLS, Vector, write_json, write_vector
 from pipeline.modeling.transformer import LanguageModel, new_head
 
 

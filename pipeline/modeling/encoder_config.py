@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from pipeline.config import Config
-from pipeline.modeling.model_config import LONGEST
+from pipeline.modeling.model_files.model_config import LONGEST
 
 
 class EncoderConfig(Config):

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.modeling.model_config import AFTER_PADDING, MLM_HEADS, ROBERTAS, SIZES, SPARE, model_config
+from pipeline.modeling.model_files.model_config import AFTER_PADDING, MLM_HEADS, ROBERTAS, SIZES, SPARE, model_config
 
 TYPES = ("bert", *ROBERTAS)
 """Types with the modules that `FrozenEncoder` has."""

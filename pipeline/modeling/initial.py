@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.modeling.existing_model import read_model
-from pipeline.modeling.model_config import check_padding, model_config, own_name, slower
-from pipeline.modeling.weight_shapes import check_weights
+from pipeline.modeling.model_files.existing_model import read_model
+from pipeline.modeling.model_files.model_config import check_padding, model_config, own_name, slower
+from pipeline.modeling.model_files.weight_shapes import check_weights
 from pipeline.notices import noticed, one_line
 from pipeline.runtime import hub
 from pipeline.runtime.work import Metrics, Work
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy import ndarray
     from transformers import PreTrainedModel
 
-    from pipeline.modeling.sentence_transformers_files import Vector
+    from pipeline.modeling.model_files.sentence_transformers_files import Vector
 
 FILES = ("model.safetensors", "model.safetensors.index.json")
 HUB_FILES = ("model*.safetensors", "model.safetensors.index.json", "adapter_config.json", *TOKENIZER_HUB_FILES)
@@ -120,7 +120,7 @@ def initial(
     """
     from pipeline.modeling import checkpoint
     from pipeline.modeling.checkpoint import head_objective, load_head, save_checkpoint
-    from pipeline.modeling.sentence_transformers_files import CLS, Vector
+    from pipeline.modeling.model_files.sentence_transformers_files import CLS, Vector
 
     head = own = None
     if config.pretrained is not None or config.checkpoint is not None:
@@ -224,7 +224,7 @@ def _own_vector(place: str, folder: Path, encoder: EncoderConfig) -> "Vector | N
 
     Raises InputError if the model has a projection and the recipe's `encoder` has none of the same dimensions.
     """
-    from pipeline.modeling.sentence_transformers_files import read_vector
+    from pipeline.modeling.model_files.sentence_transformers_files import read_vector
 
     if not (folder / "modules.json").is_file():
         return None

@@ -13,8 +13,8 @@ import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.modeling.model_config import input_limit, model_config
-from pipeline.modeling.sentence_transformers_files import side
+from pipeline.modeling.model_files.model_config import input_limit, model_config
+from pipeline.modeling.model_files.sentence_transformers_files import side
 from pipeline.notices import EXAMPLES, cut_metrics, of_counts
 from pipeline.tokenization.token_files import Specials, Tokens
 

@@ -7,8 +7,8 @@ from typing import Any
 from pipeline.advice import Changes, check_fits
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import input_limit, is_packed, model_config
-from pipeline.modeling.weight_shapes import check_weights
+from pipeline.modeling.model_files.model_config import input_limit, is_packed, model_config
+from pipeline.modeling.model_files.weight_shapes import check_weights
 from pipeline.pretrain.config import PretrainConfig
 from pipeline.runtime.planned import Planned, first_model
 from pipeline.runtime.work import Metrics, Work

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.cross_entropy import contrastive
+from pipeline.modeling.model_files.sentence_transformers_files import read_vector
 from pipeline.modeling.packing import Batch, Chunk
-from pipeline.modeling.sentence_transformers_files import read_vector
 from pipeline.modeling.transformer import States, backbone
 from pipeline.pretrain.objectives import Objective
 from pipeline.runtime import ranks

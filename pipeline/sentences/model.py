@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import LONGEST
+from pipeline.modeling.model_files.model_config import LONGEST
 from pipeline.notices import noticed
 from pipeline.runtime import hub
 from pipeline.runtime.work import Metrics, Work
@@ -16,7 +16,7 @@ from pipeline.runtime.work import Metrics, Work
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from pipeline.modeling.existing_model import ExistingModel
+    from pipeline.modeling.model_files.existing_model import ExistingModel
 
 
 PADDING = 128
@@ -69,7 +69,7 @@ def missing(config: SentenceModelConfig) -> list[str]:
 
 def one_encoder(folder: Path) -> Path:
     """Returns the folder. Raises InputError if it has separate encoders for questions and passages."""
-    from pipeline.modeling.sentence_transformers_files import is_tied
+    from pipeline.modeling.model_files.sentence_transformers_files import is_tied
 
     if not is_tied(folder):
         raise InputError(f"{folder}: holds two encoders; choose {folder.name}/query or {folder.name}/passage")
@@ -79,16 +79,16 @@ def one_encoder(folder: Path) -> Path:
 def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: Work) -> Metrics:
     """Writes the encoder as a checkpoint with its own tokenizer, or with `config.tokenizer` if it has none.
 
-    Raises InputError as modeling/existing_model.py does, and if the model cannot be loaded, has no known tokenizer or
-    fewer embeddings than it, or has fewer positions than `encoder.tokens`.
+    Raises InputError as modeling/model_files/existing_model.py does, and if the model cannot be loaded, has no known
+    tokenizer or fewer embeddings than it, or has fewer positions than `encoder.tokens`.
     """
     import json
 
     from pipeline.modeling.biencoder import Encoder, check_fits
     from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
     from pipeline.modeling.initial import FILES, HUB_FILES
-    from pipeline.modeling.model_config import check_padding, model_config, slower
-    from pipeline.modeling.sentence_transformers_files import CLS, read_vector
+    from pipeline.modeling.model_files.model_config import check_padding, model_config, slower
+    from pipeline.modeling.model_files.sentence_transformers_files import CLS, read_vector
     from pipeline.tokenization.tokenizer import kind, special_tokens
 
     if config.checkpoint is not None:
@@ -134,14 +134,14 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
 
 def _read(config: SentenceModelConfig, folder: Path) -> "ExistingModel":
     """Reads the folder's settings. Raises InputError if neither it nor the config has a tokenizer."""
-    from pipeline.modeling.existing_model import read_model, read_whole_model
+    from pipeline.modeling.model_files.existing_model import read_model, read_whole_model
 
     return read_whole_model(folder) if config.tokenizer is None else read_model(folder)
 
 
 def _tokenizer(config: SentenceModelConfig, existing: "ExistingModel") -> "Tokenizer":
     """Returns the model's tokenizer, or the config's if it has none. Raises InputError if that has another size."""
-    from pipeline.modeling.model_config import model_config
+    from pipeline.modeling.model_files.model_config import model_config
     from pipeline.tokenization.tokenizer import read_tokenizer, read_tokenizer_or_vocabulary
     from pipeline.tokenization.wordpiece import Normal
 

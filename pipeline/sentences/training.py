@@ -23,7 +23,7 @@ from pipeline.finetune.step import PreparedBatch, prepare_rows, update
 from pipeline.modeling.biencoder import check_fits, load_encoders
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.inputs import check_room
-from pipeline.modeling.sentence_transformers_files import read_vector
+from pipeline.modeling.model_files.sentence_transformers_files import read_vector
 from pipeline.runtime import ranks
 from pipeline.runtime.ranks import rank
 from pipeline.runtime.work import Machine, Metrics, Progress

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pipeline.modeling.architectures.registry import of_config
-from pipeline.modeling.model_config import inner_size
+from pipeline.modeling.model_files.model_config import inner_size
 from pipeline.modeling.packing import Chunk, Rows
 from pipeline.runtime.precision import low_precision
 

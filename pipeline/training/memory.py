@@ -13,7 +13,7 @@ from torch import nn
 
 from pipeline.config import CountOrAuto, number_or
 from pipeline.modeling.architectures.registry import of_config
-from pipeline.modeling.model_config import field, inner_size
+from pipeline.modeling.model_files.model_config import field, inner_size
 from pipeline.modeling.packing import Batch
 from pipeline.runtime import ranks
 from pipeline.runtime.host import free_memory

@@ -22,8 +22,8 @@ from flows.graph.selection import up_to
 from flows.recipes.recipe import resolve
 from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import model_config
-from pipeline.modeling.sentence_transformers_files import Dense, Vector, write_vector
+from pipeline.modeling.model_files.model_config import model_config
+from pipeline.modeling.model_files.sentence_transformers_files import Dense, Vector, write_vector
 
 RERANK = "rerank={depth: 9, splits: [dev]}"
 PSEUDO = (

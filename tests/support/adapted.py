@@ -13,7 +13,7 @@ from searched import build, write_collection
 from pipeline.adapt.config import AdaptConfig
 from pipeline.dense import shard_reuse
 from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
-from pipeline.modeling.sentence_transformers_files import Vector
+from pipeline.modeling.model_files.sentence_transformers_files import Vector
 
 CONFIG = AdaptConfig(
     queries=40,

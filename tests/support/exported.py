@@ -28,7 +28,7 @@ from pipeline.evaluate.evaluate import evaluate
 from pipeline.export.source import Source
 from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.modeling.sentence_transformers_files import Dense, Vector
+from pipeline.modeling.model_files.sentence_transformers_files import Dense, Vector
 from pipeline.runtime.work import Work, silent
 from pipeline.tokenization.tokenizer import tokenizer
 from pipeline.tokenization.tokens import tokens

@@ -24,7 +24,7 @@ from pipeline.finetune.train import loss_of
 from pipeline.modeling import transformer
 from pipeline.modeling.biencoder import Encoder, Projection
 from pipeline.modeling.cross_entropy import inverse_cloze
-from pipeline.modeling.model_config import AFTER_PADDING, ROBERTAS, TYPES, own_name
+from pipeline.modeling.model_files.model_config import AFTER_PADDING, ROBERTAS, TYPES, own_name
 from pipeline.modeling.packing import Batch
 from pipeline.pretrain import step as pretraining
 from pipeline.pretrain.batches import packed

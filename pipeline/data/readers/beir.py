@@ -10,8 +10,8 @@ from typing import Literal
 from pipeline.data.collection import SPLITS, Judgement, Passage, Query, Source
 from pipeline.data.metadata import Names
 from pipeline.data.qrels import grade, require_rows
-from pipeline.data.readers.cut_config import CutConfig
 from pipeline.data.readers.cut_documents import cut_documents
+from pipeline.data.readers.reader_config import ReaderConfig
 from pipeline.data.readers.unread import unread
 from pipeline.data.text import text_files
 from pipeline.data.text.heading import QRELS, without_heading
@@ -30,7 +30,7 @@ NAMES = {
 """Datasets available there; the archive and the folder inside have the dataset's name."""
 
 
-class BeirConfig(CutConfig):
+class BeirConfig(ReaderConfig):
     """A folder in the layout of BEIR (Thakur et al. 2021, section 3)."""
 
     reader: Literal["beir"]

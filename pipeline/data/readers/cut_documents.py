@@ -6,10 +6,10 @@ from dataclasses import replace
 from pipeline.data.collection import Negative, Passage, Source
 from pipeline.data.documents import passage_id
 from pipeline.data.readers.cut import cut_text
-from pipeline.data.readers.cut_config import CutConfig
+from pipeline.data.readers.reader_config import ReaderConfig
 
 
-def cut_documents(source: Source, config: CutConfig, judged: bool) -> Source:
+def cut_documents(source: Source, config: ReaderConfig, judged: bool) -> Source:
     """Returns the source with its rows cut into passages, if `passage_words` says so.
 
     `judged`: whether the source has judgements; they then name documents. A title is that of all passages. A document
@@ -26,7 +26,7 @@ def cut_documents(source: Source, config: CutConfig, judged: bool) -> Source:
     )
 
 
-def _passages(source: Source, config: CutConfig) -> Iterator[tuple[str, Passage]]:
+def _passages(source: Source, config: ReaderConfig) -> Iterator[tuple[str, Passage]]:
     for place, row in source.passages():
         pieces = cut_text(row.text, config.passage_words, config.passage_overlap) or [""]
         for i, text in enumerate(pieces):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.data.collection import SPLITS, Judgement, Negative, Passage, Query, Source
-from pipeline.data.readers.cut_config import CutConfig
 from pipeline.data.readers.cut_documents import cut_documents
+from pipeline.data.readers.reader_config import ReaderConfig
 from pipeline.data.text import text_files
 from pipeline.data.text.delimited import tab_columns
 from pipeline.data.text.heading import ANSWERS, DPR, without_heading
@@ -31,7 +31,7 @@ COMMANDS = {
 }
 
 
-class DprConfig(CutConfig):
+class DprConfig(ReaderConfig):
     """Files of DPR's release (Karpukhin et al. 2020), plain or compressed."""
 
     reader: Literal["dpr"]

@@ -14,8 +14,8 @@ from pipeline.config import Config
 from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.metadata import EXACT, Names, UntypedCell, demand
 from pipeline.data.qrels import grade, require_rows
-from pipeline.data.readers.cut_config import CutConfig
 from pipeline.data.readers.cut_documents import cut_documents
+from pipeline.data.readers.reader_config import ReaderConfig
 from pipeline.data.readers.tables import KINDS, by_splits, separator_hint, table_rows
 from pipeline.data.readers.unread import unread
 from pipeline.data.text import text_files
@@ -50,7 +50,7 @@ class Table(Config):
         return self
 
 
-class HuggingFaceConfig(CutConfig):
+class HuggingFaceConfig(ReaderConfig):
     """Tables and the names of their columns. An empty column name: the table has none."""
 
     reader: Literal["huggingface"]

@@ -15,8 +15,8 @@ from pipeline.data.collection import SPLITS, Judgement, Negative, Passage, Query
 from pipeline.data.ids import first_distinct
 from pipeline.data.metadata import Names, demand
 from pipeline.data.qrels import grade, require_rows
-from pipeline.data.readers.cut_config import CutConfig
 from pipeline.data.readers.cut_documents import cut_documents
+from pipeline.data.readers.reader_config import ReaderConfig
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
 from pipeline.paths import expand_home
@@ -24,7 +24,7 @@ from pipeline.runtime.network import answers
 from pipeline.runtime.work import Progress
 
 
-class IrDatasetsConfig(CutConfig):
+class IrDatasetsConfig(ReaderConfig):
     """Ids of the ir_datasets catalogue (MacAvaney et al. 2021), such as `beir/scifact` and `beir/scifact/train`."""
 
     reader: Literal["ir_datasets"]

@@ -11,8 +11,8 @@ from pipeline.data.collection import Judgement, Negative, Passage, Query, Source
 from pipeline.data.ids import first_distinct
 from pipeline.data.metadata import distinct
 from pipeline.data.qrels import grade, require_rows
-from pipeline.data.readers.cut_config import CutConfig
 from pipeline.data.readers.cut_documents import cut_documents
+from pipeline.data.readers.reader_config import ReaderConfig
 from pipeline.data.text import text_files
 from pipeline.data.text.heading import DOCUMENTS, PASSAGES, QUESTIONS, TITLES, TRIPLES, without_heading
 from pipeline.errors import InputError
@@ -47,7 +47,7 @@ COMMANDS = {
 }
 
 
-class MarcoConfig(CutConfig):
+class MarcoConfig(ReaderConfig):
     """Official files of MS MARCO passages or documents, and TREC files of the same layouts; plain or compressed."""
 
     reader: Literal["msmarco"]

@@ -15,8 +15,8 @@ from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.ids import hash_id
 from pipeline.data.metadata import distinct
 from pipeline.data.readers.cut import cut_text
-from pipeline.data.readers.cut_config import CutConfig
 from pipeline.data.readers.docstrings import Docstring, docstrings, documents
+from pipeline.data.readers.reader_config import ReaderConfig
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
 from pipeline.runtime.work import Progress
@@ -39,7 +39,7 @@ LEFT_OUT = TESTS | VENDORED | {"site-packages", "dist-packages"}
 TENTHS = ("train",) * 8 + ("dev", "test")
 
 
-class PydocsConfig(CutConfig):
+class PydocsConfig(ReaderConfig):
     """Docstrings of the standard library and of some installed distributions. Equal versions give equal bytes."""
 
     reader: Literal["pydocs"]

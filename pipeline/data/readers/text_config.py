@@ -8,13 +8,13 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline.config import Seed
 from pipeline.data.metadata import Names
-from pipeline.data.readers.cut_config import CutConfig
+from pipeline.data.readers.reader_config import ReaderConfig
 from pipeline.data.text import text_files
 
 Kind = Literal["titles", "headings", "first_sentences", "crops"]
 
 
-class TextConfig(CutConfig):
+class TextConfig(ReaderConfig):
     """Files of text, Markdown, HTML and further formats, plain or compressed, cut into passages at headings."""
 
     reader: Literal["text"]

@@ -18,8 +18,9 @@ from pipeline.data.qrels import Qrels, read_qrels
 from pipeline.data.runs import SCHEMA, Run, trec_lines
 from pipeline.data.text.text_files import check_file
 from pipeline.errors import InputError
-from pipeline.evaluate.fusion.choice import Judged, Ways, choose, is_relevant, reciprocal_ranks
+from pipeline.evaluate.fusion.choice import Judged, Ways, choose
 from pipeline.evaluate.fusion.fuse import RECIPROCAL_K, Method, fuse
+from pipeline.evaluate.reciprocal_rank import run_reciprocal_ranks
 from pipeline.paths import absolute_path
 from pipeline.runtime.work import silent
 
@@ -94,8 +95,7 @@ def fuse_files(
     fused = fuse(runs, choice, ways.k)
     if qrels is not None:
         for name, run in zip([*map(str, paths), "fused"], [*runs, fused], strict=True):
-            relevant_R = is_relevant(run.question_R, run.passage_R, relevant)
-            ranks_Q = reciprocal_ranks(run.question_R, run.passage_R, -run.rank_R, relevant_R, total)
+            ranks_Q = run_reciprocal_ranks(run, relevant, total)
             measured[name] = round(float(ranks_Q.sum()) / judged, 6)
     _write(out, fused, [*questions], [*passages], depth)
     reason = chosen.chosen_on_dev, chosen.why
@@ -173,8 +173,7 @@ def _whole(out: Path) -> Iterator[TextIO]:
 
 def _write(out: Path, run: Run, questions: Sequence[str], passages: Sequence[str], depth: int) -> None:
     query_ids, passage_ids = pa.array(questions, pa.string()), pa.array(passages, pa.string())
-    top_R = run.rank_R <= depth
-    top = Run(run.question_R[top_R], run.passage_R[top_R], run.score_R[top_R])
+    top = run.rows(run.rank_R <= depth)
     rank_R = top.rank_R
     with _whole(out) as file:
         for first in range(0, len(questions), QUESTIONS):

@@ -1,4 +1,4 @@
-"""The architectures by Hugging Face's `model_type`. The names are also in pipeline/modeling/model_config.py."""
+"""The architectures by Hugging Face's `model_type`. The names are also in model_files/model_config.py."""
 
 from typing import Any
 

@@ -15,7 +15,7 @@ from flows.ablations.choice import Choice, apply_choice
 from flows.ablations.file import load
 from flows.ablations.plan import RowPlan, plan_rows, total
 from flows.ablations.shared_nodes import SharedNodes, merge_cells
-from flows.cli.ablation import plan_table
+from flows.cli.running.ablation import plan_table
 from flows.dag import nodes
 from flows.graph.plan import plan
 from flows.graph.selection import up_to

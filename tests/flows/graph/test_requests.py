@@ -13,11 +13,14 @@ from flows.dag import nodes
 from flows.graph.plan import plan
 from flows.graph.requests import requests_text, with_requests
 from flows.graph.text_size import text_size
-from flows.recipes.recipe import resolve
+from flows.recipes.recipe import Recipe, resolve
 from pipeline.data.ingest import ingest
+from pipeline.generate.answer_store import Answer, AnswerStore
 from pipeline.generate.generate import generate
+from pipeline.generate.requests import read_requests
 from pipeline.runtime.work import Work, silent
 from tasks.keys import key_of
+from tasks.node import Node
 
 PRICE = "generate.price_per_million_tokens={input: 10, output: 1000}"
 
@@ -36,6 +39,13 @@ def settings(folder: Path, address: str) -> list[str]:
     return [f"ingest.path={folder}", f"generate.endpoint={address}", "generate.model=m", PRICE]
 
 
+def build_collection(store: Store, recipe: Recipe, node: Node) -> Path:
+    def make(out: Path, checkpoints: Path) -> dict:
+        return ingest(node.config, Work(out, checkpoints, recipe.machine, silent))
+
+    return store.build(Request(key_of(store, "ingest", node.config, {}), node="ingest"), make).ref.path
+
+
 def test_requests_are_guessed_then_counted_and_those_with_an_answer_cost_nothing(folder: Path, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     with server([chat("What is it?", 100, 20)]) as running:
@@ -46,12 +56,7 @@ def test_requests_are_guessed_then_counted_and_those_with_an_answer_cost_nothing
         assert 1 <= guessed.requests <= 4
         assert guessed.cost is not None
 
-        node = dag[0]
-
-        def make(out: Path, checkpoints: Path) -> dict:
-            return ingest(node.config, Work(out, checkpoints, recipe.machine, silent))
-
-        built = store.build(Request(key_of(store, "ingest", node.config, {}), node="ingest"), make)
+        collection = build_collection(store, recipe, dag[0])
         (step,) = (s for s in with_requests(plan(store, dag), dag, store) if s.requests)
         counted = step.requests
         assert counted is not None
@@ -65,11 +70,32 @@ def test_requests_are_guessed_then_counted_and_those_with_an_answer_cost_nothing
         work = Work(out, tmp_path / "checkpoints", recipe.machine, silent, kept=store.kept / "generate")
         config = recipe.generate.model_copy(update={"passages": 3})
         with pytest.raises(Exception, match="no question is left"):  # the same for each passage
-            generate(config, built.ref.path, None, None, None, work)
+            generate(config, collection, None, None, None, work)
         (after,) = (s.requests for s in with_requests(plan(store, dag), dag, store) if s.requests)
         assert (after.requests, after.stored, after.at_most) == (1, 3, False)
         assert after.cost == pytest.approx(20 * 1000 / 1e6, rel=0.5)
         assert requests_text(after).startswith("1 request to a language model (3 more are answered), cost about 0.02")
+
+
+def test_the_store_hashes_a_local_models_files(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(bytes(100))
+    store = Store(tmp_path / "store")
+    recipe = resolve("text", [f"ingest.path={folder}", f"generate.checkpoint={model}", "generate.passages=4"])
+    dag = nodes(recipe)
+    collection = build_collection(store, recipe, dag[0])
+    first, *_ = read_requests(recipe.generate, collection, model)
+    with AnswerStore(store.kept / "generate") as answers:
+        answers.add([(first.key, Answer("What is it?", 100, 20))])
+    hashed: list[Path] = []
+    own = store.source_digests
+    monkeypatch.setattr(store, "source_digests", lambda named: hashed.extend(named.values()) or own(named))
+    (step,) = (s for s in with_requests(plan(store, dag), dag, store) if s.requests)
+    assert step.requests is not None
+    assert (step.requests.requests, step.requests.stored) == (3, 1)
+    assert {model / "config.json", model / "model.safetensors"} <= {*hashed}
 
 
 def test_the_trainings_questions_are_guessed_too(folder: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from others import OTHERS, WORSE
 
 from artifacts.records import Ref
-from flows.cli.run import run_outcome
+from flows.cli.running.run import run_outcome
 from flows.graph.run_schema import read_others
 from flows.graph.summary import markdown, mined_pages, next_line
 from pipeline.errors import InputError

@@ -62,7 +62,7 @@ def test_clicks_and_judgements_become_one_collection_that_trains(log, tmp_path) 
     ]
     assert len([*source.passages()]) == 6
     again = CliRunner().invoke(app, arguments)
-    assert "is not empty" in str(again.exception)
+    assert "must be a new or empty folder" in str(again.exception)
 
 
 def test_without_judgements_the_passages_are_those_of_the_run(store, log, tmp_path) -> None:

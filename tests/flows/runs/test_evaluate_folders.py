@@ -9,7 +9,7 @@ from artifacts.store import Store
 from flows.dag import nodes
 from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.errors import InputError
-from pipeline.modeling.existing_model import read_model
+from pipeline.modeling.model_files.existing_model import read_model
 
 
 def test_a_plain_folder_takes_cls_and_the_papers_lengths_by_default(store: Store, tmp_path, collection: Path) -> None:

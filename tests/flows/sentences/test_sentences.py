@@ -226,7 +226,7 @@ def tiny_model(folder: Path) -> Path:
     from transformers import BertConfig, BertModel
 
     from pipeline.modeling.checkpoint import save_checkpoint
-    from pipeline.modeling.sentence_transformers_files import write_json
+    from pipeline.modeling.model_files.sentence_transformers_files import write_json
 
     source = folder.with_name("tokenizer")
     source.mkdir()

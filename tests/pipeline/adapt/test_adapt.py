@@ -21,7 +21,7 @@ from pipeline.dense.question_encoder import question_encoder
 from pipeline.errors import InputError
 from pipeline.modeling.adopt import AdoptConfig
 from pipeline.modeling.biencoder import as_projection
-from pipeline.modeling.sentence_transformers_files import Dense, Vector, read_vector, write_vector
+from pipeline.modeling.model_files.sentence_transformers_files import Dense, Vector, read_vector, write_vector
 from pipeline.notices import read_notices
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work

@@ -8,15 +8,16 @@ import pytest
 from world import World
 
 from pipeline.adapt import teacher
-from pipeline.adapt.fusion_labels import EQUAL, FusionLabelsConfig, fusion_labels, look_up
+from pipeline.adapt.fusion_labels import EQUAL, fusion_labels, look_up
 from pipeline.data.collection import write_table
 from pipeline.data.runs import SCHEMA, Run, ranked
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion.fuse import fuse
 from pipeline.finetune.pools import read_pools
+from pipeline.finetune.soft_label_pairs import SoftLabelsConfig
 from pipeline.finetune.soft_targets import teacher_scores
 
-CONFIG = FusionLabelsConfig(negatives_from="bm25", negative_depth=None)
+CONFIG = SoftLabelsConfig(negatives_from="bm25", negative_depth=None)
 
 
 def write_run(folder: Path, seed: int) -> Path:

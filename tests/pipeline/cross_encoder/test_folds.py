@@ -12,11 +12,12 @@ from encoders import SUBSET
 
 from pipeline.cross_encoder.cross_encoder import check_training, cross_encoder, smaller_settings
 from pipeline.cross_encoder.folds import check_folds, divide, fold_numbers, read_fold, without_fold, write_fold
-from pipeline.cross_encoder.soft_labels import SoftLabelsConfig, soft_labels
+from pipeline.cross_encoder.soft_labels import soft_labels
 from pipeline.data import barred
 from pipeline.data.judged import read_judged
 from pipeline.errors import InputError
 from pipeline.finetune.pools import read_pools
+from pipeline.finetune.soft_label_pairs import SoftLabelsConfig
 
 SETTINGS = SoftLabelsConfig(negatives_from="bm25", negative_depth=None)
 FOLDED = CONFIG.model_copy(update={"folds": 3})

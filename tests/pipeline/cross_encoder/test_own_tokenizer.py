@@ -12,9 +12,10 @@ from sentence_transformers import CrossEncoder
 from flows.recipes.recipe import resolve
 from pipeline.cross_encoder.cross_encoder import check_model, cross_encoder
 from pipeline.cross_encoder.rerank import RerankConfig, rerank
-from pipeline.cross_encoder.soft_labels import SoftLabelsConfig, soft_labels
+from pipeline.cross_encoder.soft_labels import soft_labels
 from pipeline.data.runs import SCHEMA
 from pipeline.errors import InputError
+from pipeline.finetune.soft_label_pairs import SoftLabelsConfig
 from pipeline.modeling.initial import initial
 from pipeline.runtime.planned import Planned
 from pipeline.tokenization.tokenizer import tokenizer

@@ -20,9 +20,10 @@ from machines import make_machine
 from pipeline.cross_encoder.lengths import read_lengths
 from pipeline.cross_encoder.pairs import pair_rows, read_pair_form, score_rows
 from pipeline.cross_encoder.score_pairs import relevance, score
-from pipeline.cross_encoder.soft_labels import SoftLabelsConfig, soft_labels
+from pipeline.cross_encoder.soft_labels import soft_labels
 from pipeline.errors import InputError
 from pipeline.finetune.score_table import find, read_scores
+from pipeline.finetune.soft_label_pairs import SoftLabelsConfig
 from pipeline.modeling.checkpoint import load_classifier
 from pipeline.negatives.denoise import DenoiseConfig, denoise
 from pipeline.notices import read_notices

@@ -8,9 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.cross_encoder import teacher_quality as module
-from pipeline.cross_encoder.soft_labels import SoftLabelsConfig, soft_labels
+from pipeline.cross_encoder.soft_labels import soft_labels
 from pipeline.cross_encoder.teacher_quality import teacher_quality
 from pipeline.data.runs import writer
+from pipeline.finetune.soft_label_pairs import SoftLabelsConfig
 from pipeline.notices import read_notices
 
 DEV = 18

@@ -37,6 +37,14 @@ def test_ranks_restart_at_each_question():
     assert runs.ranks(np.zeros(0, int)).tolist() == []
 
 
+def test_some_rows_are_a_run():
+    run = runs.ranked(np.array([0, 0, 1]), np.array([5, 6, 7]), np.array([3.0, 2.0, 1.0]))
+    for chosen in (run.rank_R == 1, np.array([0, 2])):
+        assert run.rows(chosen).passage_R.tolist() == [5, 7]
+    assert run.rows(slice(1, 3)).score_R.tolist() == [2.0, 1.0]
+    assert run.rows(slice(1, 3)).rank_R.tolist() == [1, 1]
+
+
 def test_a_written_run_is_read_back(tmp_path):
     with runs.writer(tmp_path) as write:
         write("train", ["t0"], ["a"], np.array([3.0]))

@@ -18,6 +18,7 @@ from pipeline.evaluate.others_table import others_table, worse_sentences
 from pipeline.evaluate.significance.paired import rounded_p
 from pipeline.formatting import p_text
 from pipeline.runtime.planned import Planned
+from tasks.stages import STAGES
 
 
 def evaluated(folder: Path, split: str, first_before: int, first_after: int, questions: int = 12) -> Path:
@@ -91,7 +92,8 @@ def test_a_sentence_says_where_the_model_is_worse(written) -> None:
 
 
 def planned(name: str, config: Any, artifact: Path | None, **inputs: Planned | None) -> Planned:
-    return Planned(name, name.partition("-")[0], "evaluate", config, {}, inputs, artifact, {})
+    stage = name.partition("-")[0]
+    return Planned(name, stage, STAGES[stage].section_of(name), config, {}, inputs, artifact, {})
 
 
 def test_a_collection_without_relevant_passages_is_refused_before_any_training(tmp_path: Path) -> None:

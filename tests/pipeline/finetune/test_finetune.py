@@ -15,7 +15,7 @@ from pipeline.errors import InputError
 from pipeline.finetune import examples
 from pipeline.finetune.config import FinetuneConfig, TrainSubset
 from pipeline.finetune.validation import ValidationConfig
-from pipeline.modeling.sentence_transformers_files import read_vector
+from pipeline.modeling.model_files.sentence_transformers_files import read_vector
 
 
 def encoder(**fields):

@@ -33,9 +33,9 @@ from pipeline.modeling.checkpoint import (
     with_new_mlm_head,
 )
 from pipeline.modeling.inputs import pack
-from pipeline.modeling.model_config import TYPES, has_token_types, model_config, slower
+from pipeline.modeling.model_files.model_config import TYPES, has_token_types, model_config, slower
+from pipeline.modeling.model_files.sentence_transformers_files import Dense, Vector
 from pipeline.modeling.packed_layers import attention_layouts
-from pipeline.modeling.sentence_transformers_files import Dense, Vector
 from pipeline.modeling.transformer import backbone, prediction_losses
 from pipeline.pretrain import start
 from pipeline.tokenization.tokenizer import read_tokenizer

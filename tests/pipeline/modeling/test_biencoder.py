@@ -14,7 +14,7 @@ from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
 from pipeline.errors import InputError
 from pipeline.modeling.biencoder import Encoder, as_projection, check_fits, encode_rows, load_encoders, vectors
 from pipeline.modeling.inputs import Form, pack, passage_row, passage_rows, question_row, read_form
-from pipeline.modeling.sentence_transformers_files import Dense, Vector, read_vector
+from pipeline.modeling.model_files.sentence_transformers_files import Dense, Vector, read_vector
 from pipeline.tokenization.token_files import Specials, Tokens
 from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 from pipeline.tokenization.tokens import encode

@@ -31,7 +31,7 @@ from pipeline.modeling.checkpoint import (
     longest_input,
     save_checkpoint,
 )
-from pipeline.modeling.sentence_transformers_files import ACTIVATIONS, Dense, Vector, read_vector
+from pipeline.modeling.model_files.sentence_transformers_files import ACTIVATIONS, Dense, Vector, read_vector
 from pipeline.tokenization import wordpiece
 
 WORDS = ["what", "a", "word", "##s", "is", "here", "."]

@@ -21,8 +21,8 @@ from pipeline.modeling import initial as stage
 from pipeline.modeling.adopt import AdoptConfig, adopt
 from pipeline.modeling.checkpoint import load_backbone_for_mlm, load_encoder, load_head, longest_input, save_checkpoint
 from pipeline.modeling.initial import InitialConfig, initial, missing
-from pipeline.modeling.model_config import ACTIVATIONS, field
-from pipeline.modeling.sentence_transformers_files import Dense, Vector
+from pipeline.modeling.model_files.model_config import ACTIVATIONS, field
+from pipeline.modeling.model_files.sentence_transformers_files import Dense, Vector
 from pipeline.runtime.work import Work, silent
 from pipeline.tokenization import wordpiece
 from pipeline.tokenization.tokenizer import TokenizerConfig, tokenizer

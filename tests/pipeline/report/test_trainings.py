@@ -3,7 +3,7 @@
 import pytest
 from transformers import AutoConfig
 
-from pipeline.modeling.model_config import OWN_NAMES, TYPES
+from pipeline.modeling.model_files.model_config import OWN_NAMES, TYPES
 from pipeline.report.trainings import architecture, training
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}

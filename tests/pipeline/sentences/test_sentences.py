@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from sentences import ENCODER, TRAINING, labelled, scored, triplets
 
 from pipeline.errors import InputError
-from pipeline.modeling.sentence_transformers_files import Vector, read_vector, write_vector
+from pipeline.modeling.model_files.sentence_transformers_files import Vector, read_vector, write_vector
 from pipeline.runtime.checkpoints import saved_steps
 from pipeline.runtime.work import Work, silent
 from pipeline.sentences.model import SentenceEncoder, SentenceModelConfig, missing, sentence_model

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.data.runs import Run, ranked
-from pipeline.evaluate.fusion.choice import Judged, choose, default_choice, reciprocal_ranks, reciprocal_ranks_of
+from pipeline.evaluate.fusion.choice import Judged, choose, default_choice, reciprocal_ranks_of
 from pipeline.evaluate.fusion.files import WAYS
 from pipeline.evaluate.fusion.fuse import Choice, fuse
 from pipeline.evaluate.significance.paired import proven_better
@@ -110,22 +110,6 @@ def test_judgements_that_no_run_finds_prove_nothing(relevant):
     pairs = np.array(relevant[0], np.int64), np.array(relevant[1], np.int64)
     found = choose([random_run(60, 0), random_run(60, 1)], WAYS, Judged(pairs, 60))
     assert (found.choice, found.chosen_on_dev) == (DEFAULT, False)
-
-
-def test_reciprocal_ranks_equal_sorting():
-    random = np.random.default_rng(0)
-    for _ in range(20):
-        question = np.sort(random.integers(0, 12, 300))
-        passage = random.permutation(300)
-        score = random.integers(0, 6, 300).astype(float)  # many ties
-        relevant = random.random(300) < 0.05
-        order = np.lexsort((passage, -score, question))
-        expected = np.zeros(13)
-        for q in range(13):  # question 12 has no rows
-            hits = relevant[order][question[order] == q]
-            first = np.flatnonzero(hits[:10])
-            expected[q] = 1 / (first[0] + 1) if len(first) else 0
-        assert reciprocal_ranks(question, passage, score, relevant, 13).tolist() == pytest.approx(expected.tolist())
 
 
 def test_each_choice_is_measured_as_its_fusion():

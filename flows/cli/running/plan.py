@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from flows.cli.model_options import Adapted, FromModel, OnCollection, recipe_settings
 from flows.cli.options import (
     Json,
     RecipeName,
@@ -19,6 +18,7 @@ from flows.cli.options import (
     print_json,
     print_table,
 )
+from flows.cli.running.model_options import Adapted, FromModel, OnCollection, recipe_settings
 
 if TYPE_CHECKING:
     from flows.graph.plan import Step

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.errors import InputError, reason
-from pipeline.modeling.model_config import is_packed, own_name
-from pipeline.modeling.weight_names import missing_weights
+from pipeline.modeling.model_files.model_config import is_packed, own_name
+from pipeline.modeling.model_files.weight_names import missing_weights
 
 Shapes = dict[str, tuple[int, ...]]
 """{name of a weight: its shape}."""

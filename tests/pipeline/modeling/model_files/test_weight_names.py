@@ -13,9 +13,9 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from pipeline.errors import InputError
 from pipeline.modeling.checkpoint import load_encoder
-from pipeline.modeling.model_config import TYPES, model_config, own_name
-from pipeline.modeling.weight_names import PARTS, needed_weights
-from pipeline.modeling.weight_shapes import check_weights
+from pipeline.modeling.model_files.model_config import TYPES, model_config, own_name
+from pipeline.modeling.model_files.weight_names import PARTS, needed_weights
+from pipeline.modeling.model_files.weight_shapes import check_weights
 
 
 def small_config(kind: str) -> Any:

@@ -9,8 +9,8 @@ import updates
 from transformers import AutoConfig, AutoModelForMaskedLM
 
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import AFTER_PADDING, TYPES, model_config, own_name
-from pipeline.modeling.weight_shapes import check_weights, read_shapes
+from pipeline.modeling.model_files.model_config import AFTER_PADDING, TYPES, model_config, own_name
+from pipeline.modeling.model_files.weight_shapes import check_weights, read_shapes
 
 OTHERS = ("albert", "deberta-v2", "nomic_bert")
 """Types without packed layers."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.model_options import Adapted, FromModel, OnCollection, recipe_settings
 from flows.cli.options import (
     Device,
     Json,
@@ -18,7 +17,8 @@ from flows.cli.options import (
     print_json,
     terminal,
 )
-from flows.cli.prefect import prefect_for
+from flows.cli.running.model_options import Adapted, FromModel, OnCollection, recipe_settings
+from flows.cli.running.prefect import prefect_for
 
 if TYPE_CHECKING:
     from artifacts.records import Ref

@@ -86,7 +86,7 @@ def model_config(folder: Path) -> dict[str, Any]:
             f"{path}: quantization_config: quantised weights are not supported: use the model without quantisation"
         )
     if not is_packed(config):
-        from pipeline.modeling.other_encoders import with_standard_names
+        from pipeline.modeling.model_files.other_encoders import with_standard_names
 
         config = with_standard_names(path, config, (*SIZES, *FURTHER_SIZES))
     config |= {name: config[own] for name, own in OWN_NAMES.get(model_type, {}).items() if own in config}

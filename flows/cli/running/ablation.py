@@ -11,8 +11,8 @@ from rich.table import Table
 
 from flows.cli.listing import print_listing
 from flows.cli.options import Device, Json, Settings, StoreFolder, columns, out, print_json, print_table, warn
-from flows.cli.prefect import prefect_for
-from flows.cli.run import artifacts_as_json
+from flows.cli.running.prefect import prefect_for
+from flows.cli.running.run import artifacts_as_json
 from pipeline.paths import expand_home
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import typer
 
 from flows.cli.listing import print_recipes
 from flows.cli.options import Device, Json, Settings, StoreFolder, out, print_json
-from flows.cli.plan import ACTION_LABELS, REASONS
-from flows.cli.prefect import prefect_for
+from flows.cli.running.plan import ACTION_LABELS, REASONS
+from flows.cli.running.prefect import prefect_for
 
 sentences_app = typer.Typer(
     no_args_is_help=True,

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import LONGEST, check_padding, input_limit, model_config
-from pipeline.modeling.sentence_transformers_files import (
+from pipeline.modeling.model_files.model_config import LONGEST, check_padding, input_limit, model_config
+from pipeline.modeling.model_files.sentence_transformers_files import (
     KINDS,
     POOLING,
     Pooling,
@@ -24,7 +24,7 @@ from pipeline.modeling.sentence_transformers_files import (
     read_modules,
     side,
 )
-from pipeline.modeling.weight_shapes import check_weights
+from pipeline.modeling.model_files.weight_shapes import check_weights
 from pipeline.tokenization.tokenizer import FILES as TOKENIZER_FILES
 from pipeline.tokenization.tokenizer import has_tokenizer, read_tokenizer, special_tokens
 

@@ -9,7 +9,7 @@ from pipeline.config import Config
 Similarity = Annotated[float, Field(strict=True, ge=0.5, le=1)] | None
 
 
-class CutConfig(Config):
+class ReaderConfig(Config):
     """At their defaults, documents stay whole, and no passages are compared."""
 
     passage_words: int | None = Field(default=None, ge=1)
