@@ -1,8 +1,9 @@
 """Adapts an existing embedding model to a collection without training questions: the stage.
 
-Generated queries, the fusion of BM25 and the model as teacher, one linear map on both sides, merged with the start. The
-map becomes the model's projection, so that search, export and ONNX apply it as that of any other model. An adapted
-model that does not agree better with the fusion (guard.py) is not used: the artifact is then the model as it was.
+Generated queries, the fusion of BM25 and the model as teacher, and a student, merged with the start. The student is one
+linear map on both sides, which becomes the model's projection, so that search, export and ONNX apply it as that of any
+other model; or the whole question encoder, while passages keep their vectors. An adapted model that does not agree
+better with the fusion (guard.py) is not used: the artifact is then the model as it was.
 
 Shapes: D dimensions of the backbone, E of a vector.
 """
@@ -22,6 +23,7 @@ from pipeline.modeling.model_files.sentence_transformers_files import (
     read_dense_settings,
     read_modules,
     read_vector,
+    side,
 )
 from pipeline.notices import noticed
 from pipeline.runtime.planned import Planned
@@ -32,9 +34,10 @@ if TYPE_CHECKING:
 
 
 def check_start(node: Planned) -> None:
-    """A model whose vectors a linear map can follow; an early check."""
+    """A model whose vectors a linear map can follow, if a map is trained; an early check."""
     given: Path | None = getattr(node.input("checkpoint").config, "checkpoint", None)
-    if given is not None and given.exists():
+    trains_map = isinstance(node.config, AdaptConfig) and node.config.trains == "map"
+    if trains_map and given is not None and given.exists():
         for folder in folders(given):
             check_projection(folder)
 
@@ -45,7 +48,7 @@ def check_projection(folder: Path) -> None:
     if dense is not None and (activation := read_dense_settings(dense).activation) != "Identity":
         raise InputError(
             f"adapt: the projection of the model in {folder} has the activation {activation}, which no linear map can "
-            "follow: set adapt.queries to null"
+            "follow: set adapt.trains=query_encoder, or adapt.queries to null"
         )
 
 
@@ -58,19 +61,23 @@ def adapt(
     bm25: Path,
     work: Work,
 ) -> Metrics:
-    """Writes the adapted model, and `map.npy`; or the model of `checkpoint` without a change if the guard refuses.
+    """Writes the adapted model, and `map.npy` if a map was trained; or the model of `checkpoint` if the guard refuses.
 
-    `index`: of the collection's vectors by `checkpoint`. Metrics: the numbers of queries; `divergence_before` and
-    `_after`, the KL divergence from the teacher on the training's queries; `agreement_before` and `_after`, nDCG@10
-    with the fusion's first passages as relevant ones on the guard's queries, and `agreement_p`; `used`: yes or no.
+    A model whose question encoder was trained has two encoders, `query` and `passage`; the latter is that of
+    `checkpoint`. `index`: of the collection's vectors by `checkpoint`. Metrics: the numbers of queries;
+    `divergence_before` and `_after`, the KL divergence from the teacher on the training's queries; `agreement_before`
+    and `_after`, nDCG@10 with the fusion's first passages as relevant ones on the guard's queries, and `agreement_p`;
+    `used`: yes or no.
     """
     import numpy as np
 
-    from pipeline.runtime.launch import ENCODING, launch
+    from pipeline.runtime.launch import ENCODING, TRAINING, launch
 
-    for folder in folders(checkpoint):
-        check_projection(folder)
-    path = work.checkpoints / MAP
+    trains_map = config.trains == "map"
+    if trains_map:
+        for folder in folders(checkpoint):
+            check_projection(folder)
+    machine = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
     arguments = {
         "config": config.model_dump(mode="json"),
         "encoder": encoder.model_dump(mode="json"),
@@ -78,17 +85,19 @@ def adapt(
         "checkpoint": str(checkpoint),
         "index": str(index),
         "bm25": str(bm25),
-        "out": str(path),
-        "token_budget": work.machine.token_budget,
+        "out": str(work.out),
+        "checkpoints": str(work.checkpoints),
+        "machine": machine.model_dump(mode="json"),
     }
-    path.unlink(missing_ok=True)
-    one_process = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
-    metrics = launch("pipeline.adapt.fit:fit", arguments, one_process, work.progress, work.checkpoints, ENCODING)
-    map_EE = np.load(path) if metrics["used"] == "yes" else None
-    for folder in folders(checkpoint):
-        write_model(folder, map_EE, work.out if folder == checkpoint else work.out / folder.name)
-    if map_EE is not None:
-        np.save(work.out / MAP, map_EE)
+    kept = ENCODING if trains_map else TRAINING
+    metrics = launch("pipeline.adapt.fit:fit", arguments, machine, work.progress, work.checkpoints, kept)
+    is_used = metrics["used"] == "yes"
+    if is_used and not trains_map:
+        write_model(side(checkpoint, "passage"), None, work.out / "passage")
+    else:
+        map_EE = np.load(work.out / MAP) if is_used else None
+        for folder in folders(checkpoint):
+            write_model(folder, map_EE, work.out if folder == checkpoint else work.out / folder.name)
     return {**metrics, **noticed([decision(config, metrics)])}
 
 

@@ -1,12 +1,21 @@
 """The configuration of the adaptation. Imports nothing that computes."""
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from pipeline.config import Config, Seed, Whole
+from pipeline.training.loop import Optimiser
 
 Words = Annotated[Whole, Field(ge=1)]
+
+
+class QueryEncoderConfig(Config):
+    """How the whole question encoder is trained."""
+
+    steps: Words
+    """Updates."""
+    optimiser: Optimiser
 
 
 class AdaptConfig(Config):
@@ -23,17 +32,21 @@ class AdaptConfig(Config):
     of both lists."""
     candidates: int = Field(ge=2)
     """Passages that a query is trained on: the first of the fused list."""
+    trains: Literal["map", "query_encoder"]
+    """What is trained. `map`: one linear map of the vectors of questions and passages. `query_encoder`: all weights of
+    the question encoder, at a multiple of the cost; passages keep the vectors of the model as it is."""
     temperature: float = Field(gt=0)
     """Divides the model's cosines. For longer vectors, whose inner products are larger, it is multiplied by the mean
     squared length of candidates."""
-    steps: Words
-    """Updates."""
     batch_queries: Words
     """Queries of an update."""
+    steps: Words
+    """Updates of the map."""
     learning_rate: float = Field(gt=0)
-    """Adam's rate of the first update; it falls linearly to 0."""
+    """Of the map: Adam's rate of the first update; it falls linearly to 0."""
     l2: float = Field(ge=0)
-    """Weight of the sum of the squared entries of the change of the map."""
+    """Of the map: weight of the sum of its change's squared entries."""
+    query_encoder: QueryEncoderConfig
     merge: float = Field(gt=0, le=1)
     """Share of the trained change that is kept; the rest is the model as it was."""
     guard_queries: int = Field(ge=2)

@@ -71,11 +71,11 @@ def train_map(
 
 
 def divergence_of(
-    config: AdaptConfig, lists: Lists, vectors_NE: np.ndarray, normalise: bool, map_EE: np.ndarray
+    config: AdaptConfig, lists: Lists, vectors_NE: np.ndarray, normalise: bool, map_EE: np.ndarray | None = None
 ) -> float:
-    """Returns the mean KL divergence over all queries with this map."""
-    queries = len(lists.query_QE)
-    change_EE = torch.from_numpy(map_EE) - torch.eye(len(map_EE))
+    """Returns the mean KL divergence over all queries, with this map; None: without a map."""
+    queries, dimension = lists.query_QE.shape
+    change_EE = torch.zeros(dimension, dimension) if map_EE is None else torch.from_numpy(map_EE) - torch.eye(dimension)
     total = 0.0
     for row_B in np.array_split(np.arange(queries), -(-queries // config.batch_queries)):
         logits_BK = products(change_EE, *tensors(lists, row_B, vectors_NE), normalise) / lists.temperature

@@ -10,7 +10,7 @@ from indexes import write_flat_index
 from ready import WORDS, plain, theirs
 from searched import build, write_collection
 
-from pipeline.adapt.config import AdaptConfig
+from pipeline.adapt.config import AdaptConfig, QueryEncoderConfig
 from pipeline.dense import shard_reuse
 from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
 from pipeline.modeling.model_files.sentence_transformers_files import Vector
@@ -21,11 +21,13 @@ CONFIG = AdaptConfig(
     keyword_words=(2, 4),
     depth=20,
     candidates=8,
+    trains="map",
     temperature=0.05,
     steps=30,
     batch_queries=16,
     learning_rate=5e-3,
     l2=0.0,
+    query_encoder=QueryEncoderConfig(steps=60, optimiser=encoders.OPTIMISER.model_copy(update={"learning_rate": 1e-3})),
     merge=1.0,
     guard_queries=20,
     guard_words=(3, 5),
