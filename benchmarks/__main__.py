@@ -73,7 +73,10 @@ GOALS = {
     "cocondenser_step_bf16": Goal("coCondenser step with its gradient cache, bfloat16 against float32", 1.5, 1.8),
     "finetune_step_bf16": Goal("fine-tuning step, bfloat16 against float32", 1.5, 1.8),
 }
-HEADLINES = ("condenser_step_spans", "cocondenser_step", "finetune_step", "encode_base")
+HEADLINES = (
+    *("condenser_step_spans", "cocondenser_step", "finetune_step", "encode_base"),
+    *("condenser_step_bf16", "cocondenser_step_bf16", "finetune_step_bf16", "encode_base_bf16"),
+)
 """Benchmarks in the project's README."""
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 
@@ -109,7 +112,7 @@ def table() -> str:
 def headlines() -> str:
     """Returns the table of the project's README."""
     results = json.loads(RESULTS.read_text())
-    rows = [f"| {GOALS[key].what} | {results[key]['ratio']:.1f} x |" for key in HEADLINES if key in results]
+    rows = [f"| {GOALS[key].what} | {results[key]['ratio']:.2f} x |" for key in HEADLINES if key in results]
     return "\n".join(["| what | speed |", "|---|---|", *rows])
 
 

@@ -49,8 +49,9 @@ def main(
 ) -> None:
     """Measures each collection in turn; the store keeps the stages."""
     worse = False
-    out.print(f"| {MEASURE}, test | BM25 | zero-shot | adapted | trained | zero-shot, fused | adapted | trained |")
-    out.print("|---|---|---|---|---|---|---|---|")
+    columns = "BM25 | zero-shot | adapted | trained | zero-shot, fused | adapted | trained"
+    head = f"| {MEASURE}, test | {columns} |\n|---|---|---|---|---|---|---|---|"
+    out.print(head, markup=False, highlight=False, soft_wrap=True)
     for collection in collections:
         found = mean_of([measured(model, collection, store_folder(store), seed, set or []) for seed in seeds or SEEDS])
         text, is_worse = row(collection.name, found)
