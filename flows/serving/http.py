@@ -1,11 +1,12 @@
-"""A page and its JSON over HTTP, for this machine only: what the servers of `serve-search` and `judge` share."""
+"""A page and its JSON over HTTP: what the servers of `serve-search` and `judge` share."""
 
 import base64
 import hashlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import ssl
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
+from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -29,7 +31,8 @@ from tasks.printable import json_text
 COMMON = Path(__file__).parent / "page"
 """Holds common.css and common.js, which begin the styles and the script of each page."""
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
-"""Accepted host names. A foreign page that points its own name to this machine could otherwise read the answers."""
+"""Host names that are always accepted. A foreign page that points its own name to this machine could otherwise read
+the answers."""
 BODY = 1 << 18
 """Maximum bytes of a request: the longest question and condition, escaped."""
 ENDING_SECONDS = 5
@@ -45,10 +48,15 @@ LOGGING = {
 Form = TypeVar("Form", bound=BaseModel)
 
 
-def run_server(app: FastAPI, listener: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
+def run_server(
+    app: FastAPI,
+    listener: socket.socket,
+    on_ready: Callable[[], None] = lambda: None,
+    tls: ssl.SSLContext | None = None,
+) -> None:
     """Answers on a listening socket until SIGINT or SIGTERM. Calls `on_ready` once the end by a signal is clean.
 
-    Call it in the main thread.
+    Call it in the main thread. `tls`: the server's certificate; None: HTTP without encryption.
     """
     settings = uvicorn.Config(
         app,
@@ -56,6 +64,7 @@ def run_server(app: FastAPI, listener: socket.socket, on_ready: Callable[[], Non
         log_config=LOGGING,
         access_log=False,
         timeout_graceful_shutdown=ENDING_SECONDS,
+        ssl_context_factory=None if tls is None else lambda config, default: tls,
     )
     server = uvicorn.Server(settings)
     with ended_by_signals(server):
@@ -77,17 +86,23 @@ def ended_by_signals(server: uvicorn.Server) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def page_application(page: str, policy: str) -> FastAPI:
-    """An application that answers `/` with the page, and every error with a line of JSON (`refusal`)."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+def page_application(page: str, policy: str, hosts: Sequence[str] = HOSTS, root_path: str = "") -> FastAPI:
+    """An application that answers `/` with the page, and every error with a line of JSON (`refusal`).
+
+    `hosts`: accepted host names. `root_path`: the path below which a proxy shows the application; paths with it and
+    without it are answered, because some proxies remove it.
+    """
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, root_path=root_path)
 
     @app.get("/")
     async def index() -> Response:
-        headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
-        return Response(page, media_type="text/html; charset=utf-8", headers=headers)
+        return page_response(page, policy)
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
+        if root_path and request.url.path == root_path:  # the page's addresses are relative to `/`
+            query = f"?{request.url.query}" if request.url.query else ""
+            return RedirectResponse(f"{root_path}/{query}")
         text = f"{request.url.path}: no such page" if error.status_code == 404 else str(error.detail)
         response = refusal(text, error.status_code)
         response.headers.update(error.headers or {})  # such as the methods that are allowed
@@ -115,8 +130,13 @@ def page_application(page: str, policy: str) -> FastAPI:
 
     app.add_middleware(Guard)
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=BODY)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     return app
+
+
+def page_response(page: str, policy: str, status: int = 200) -> Response:
+    headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
+    return Response(page, status, media_type="text/html; charset=utf-8", headers=headers)
 
 
 async def read_body(request: Request, form: type[Form]) -> Form:
@@ -179,16 +199,16 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self.app
         if scope["type"] == "http":
-            if is_from_another_page(scope["method"], Headers(scope=scope)):
+            if is_from_another_page(scope["method"], scope["scheme"], Headers(scope=scope)):
                 app = refusal("only the page of this server may send requests", 403)
             if scope["method"] == "HEAD":
                 scope = {**scope, "method": "GET"}
         await app(scope, receive, send)
 
 
-def is_from_another_page(method: str, headers: Headers) -> bool:
+def is_from_another_page(method: str, scheme: str, headers: Headers) -> bool:
     """Whether a browser sends the request for a page of another site, which must not read this server's answers."""
-    own = f"http://{headers['host']}"
+    own = f"{scheme}://{headers['host']}"
     elsewhere = headers.get("sec-fetch-site") in {"cross-site", "same-site"}  # same-site: any port of this machine
     posted = method == "POST" and headers.get("origin", own) != own
     return posted or (elsewhere and headers.get("sec-fetch-mode") != "navigate")

@@ -1,6 +1,7 @@
-"""Answers questions over HTTP, as a page and as JSON, for this machine only."""
+"""Answers questions over HTTP, as a page and as JSON: for this machine only, or for others with a token."""
 
 import socket
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, StrictInt
 
+from flows.serving.access import Access, require_token
 from flows.serving.answers import Answer, answers_as_json
 from flows.serving.ask import ask, check_question, question_notices
 from flows.serving.batching import Batches
 from flows.serving.engine import By
 from flows.serving.http import checked, json_line, page_application, read_body, read_page, run_server
+from flows.serving.metrics import TEXT, CountErrors, Metrics
 from flows.serving.question import Question, Session
 from flows.serving.rankings import Mask
 from flows.serving.search_log import SearchLog
@@ -56,15 +59,24 @@ def serve(
     listener: socket.socket,
     on_ready: Callable[[], None] = lambda: None,
     log: SearchLog | None = None,
+    access: Access | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Answers on a listening socket until SIGINT or SIGTERM. Calls `on_ready` once the end by a signal is clean.
 
-    Call it in the main thread. `log`: records questions, results and clicks.
+    Call it in the main thread. `log`: records questions, results and clicks. `access`: requires a token; None: for
+    this machine only.
     """
     masks = condition_batches(session)
-    batches: Batches[MaskedQuestion, list[Answer]] = Batches(lambda questions: answer_batch(session, questions))
+    metrics = Metrics()
+
+    def answer_and_count(questions: Sequence[MaskedQuestion]) -> Sequence[list[Answer] | Exception]:
+        metrics.batches.observe(len(questions))
+        return answer_batch(session, questions)
+
+    batches: Batches[MaskedQuestion, list[Answer]] = Batches(answer_and_count)
     try:
-        run_server(application(session, batches, masks, log), listener, on_ready)
+        run_server(application(session, batches, masks, log, access, metrics), listener, on_ready, tls)
     finally:
         session.where.interrupt()
         masks.close()
@@ -88,9 +100,12 @@ def application(
     batches: Batches[MaskedQuestion, list[Answer]],
     masks: Batches[str, Mask],
     log: SearchLog | None = None,
+    access: Access | None = None,
+    metrics: Metrics | None = None,
 ) -> FastAPI:
-    """The page at /, its JSON below /api."""
-    app = page_application(*read_page(PAGE, "search"))
+    """The page at /, its JSON below /api. With `access` also /login, /healthz and /metrics."""
+    app = page_application(*read_page(PAGE, "search"), *(() if access is None else (access.hosts, access.root_path)))
+    metrics = metrics or Metrics()
     description = {**session_description(session), "recorded": log is not None}
 
     async def answer(request: SearchRequest) -> Response:
@@ -98,13 +113,15 @@ def application(
         k = description["k"] if request.k is None else request.k
         requested = Question(request.q, k, request.by or session.engine.by, request.where)
         question = check_question(session, requested)
+        metrics.questions.labels(question.by).inc()
         mask = None
         if question.where is not None and (mask := session.where.kept(question.where)) is None:
             mask = await masks.answer(question.where)
         answers = await batches.answer((question, mask))
-        milliseconds = 1000 * (time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        metrics.seconds.labels(question.by).observe(seconds)
         notices = question_notices(session, question)
-        result = answers_as_json(session.engine, question, answers, milliseconds, notices)
+        result = answers_as_json(session.engine, question, answers, 1000 * seconds, notices)
         return json_line(result if log is None else {"search": log.search(question, answers), **result})
 
     @app.get("/api/search")
@@ -130,6 +147,14 @@ def application(
     async def describe() -> Response:
         return json_line(description)
 
+    if access is not None:
+
+        @app.get("/metrics")
+        async def show_metrics() -> Response:
+            return Response(metrics.text(), media_type=TEXT)
+
+        require_token(app, access)
+        app.add_middleware(CountErrors, metrics=metrics)
     return app
 
 

@@ -6,7 +6,7 @@ let running = null;
 function recordClick(item, search, position) {
   item.addEventListener("click", () => {
     const headers = { "Content-Type": "application/json" };
-    fetch("/api/click", { method: "POST", headers, body: JSON.stringify({ search, position }), keepalive: true }).catch(() => {});
+    fetch("api/click", { method: "POST", headers, body: JSON.stringify({ search, position }), keepalive: true }).catch(() => {});
   }, { once: true });
 }
 
@@ -65,7 +65,7 @@ async function search() {
   const request = { q: question, k: Number(at("k").value), by: at("by").value, where: at("where").value || null };
   try {
     const headers = { "Content-Type": "application/json" };
-    const result = await fetchJson("/api/search", { method: "POST", headers, body: JSON.stringify(request), signal: current.signal });
+    const result = await fetchJson("api/search", { method: "POST", headers, body: JSON.stringify(request), signal: current.signal });
     at("answers").replaceChildren(...result.answers.map((answer) => answerItem(answer, result.search)));
     const number = result.answers.length;
     const took = `${result.milliseconds < 10 ? result.milliseconds.toFixed(1) : result.milliseconds.toFixed(0)} ms`;
@@ -129,7 +129,7 @@ addEventListener("popstate", fromAddress);
 
 async function start() {
   try {
-    about = await fetchJson("/api");
+    about = await fetchJson("api");
   } catch (error) {
     return showStatus("", error.message);
   }
