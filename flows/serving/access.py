@@ -107,14 +107,13 @@ class RequireToken:
         self.access = access
         self.page = page
         self.page.headers.update(CHALLENGE)
-        self.open = {root + path for root in ("", access.root_path) for path in OPEN}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         request = HTTPConnection(scope)
         app = self.app
-        if scope["path"] not in self.open and not self.access.permits(request):
+        if scope["path"] not in OPEN and not self.access.permits(request):
             app = self.page if "text/html" in request.headers.get("accept", "") else unauthorised()
 
         async def send_uncached(message: Message) -> None:

@@ -30,7 +30,7 @@ def read_token(path: Path) -> str:
         raise InputError(f"--token-file {path}: must be one line of ASCII letters, digits and signs, without spaces")
     if not SHORTEST <= len(token) <= LONGEST:
         advice = "`openssl rand -hex 32` prints a good token"
-        raise InputError(f"--token-file {path}: {len(token)} characters, not {SHORTEST} to {LONGEST:,}; {advice}")
+        raise InputError(f"--token-file {path}: {len(token):,} characters, not {SHORTEST} to {LONGEST:,}; {advice}")
     return token
 
 

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
-from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -23,6 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flows.serving.batching import Busy
+from flows.serving.header_limit import LimitedHeaders
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.errors import InputError
 from pipeline.templates import styles
@@ -60,6 +60,7 @@ def run_server(
     """
     settings = uvicorn.Config(
         app,
+        http=LimitedHeaders,
         ws="none",  # a request for an upgrade gets an answer in HTTP
         log_config=LOGGING,
         access_log=False,
@@ -86,13 +87,12 @@ def ended_by_signals(server: uvicorn.Server) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def page_application(page: str, policy: str, hosts: Sequence[str] = HOSTS, root_path: str = "") -> FastAPI:
+def page_application(page: str, policy: str, hosts: Sequence[str] = HOSTS) -> FastAPI:
     """An application that answers `/` with the page, and every error with a line of JSON (`refusal`).
 
-    `hosts`: accepted host names. `root_path`: the path below which a proxy shows the application; paths with it and
-    without it are answered, because some proxies remove it.
+    `hosts`: accepted host names.
     """
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, root_path=root_path)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
 
     @app.get("/")
     async def index() -> Response:
@@ -100,9 +100,6 @@ def page_application(page: str, policy: str, hosts: Sequence[str] = HOSTS, root_
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
-        if root_path and request.url.path == root_path:  # the page's addresses are relative to `/`
-            query = f"?{request.url.query}" if request.url.query else ""
-            return RedirectResponse(f"{root_path}/{query}")
         text = f"{request.url.path}: no such page" if error.status_code == 404 else str(error.detail)
         response = refusal(text, error.status_code)
         response.headers.update(error.headers or {})  # such as the methods that are allowed
@@ -204,6 +201,19 @@ class Guard:
             if scope["method"] == "HEAD":
                 scope = {**scope, "method": "GET"}
         await app(scope, receive, send)
+
+
+class RootPath:
+    """Removes the path below which a proxy shows the server. Some proxies remove it themselves."""
+
+    def __init__(self, app: ASGIApp, path: str) -> None:
+        self.app = app
+        self.path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and f"{scope['path']}/".startswith(f"{self.path}/"):
+            scope = {**scope, "path": scope["path"].removeprefix(self.path) or "/"}
+        await self.app(scope, receive, send)
 
 
 def is_from_another_page(method: str, scheme: str, headers: Headers) -> bool:

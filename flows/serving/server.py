@@ -15,7 +15,7 @@ from flows.serving.answers import Answer, answers_as_json
 from flows.serving.ask import ask, check_question, question_notices
 from flows.serving.batching import Batches
 from flows.serving.engine import By
-from flows.serving.http import checked, json_line, page_application, read_body, read_page, run_server
+from flows.serving.http import HOSTS, RootPath, checked, json_line, page_application, read_body, read_page, run_server
 from flows.serving.metrics import TEXT, CountErrors, Metrics
 from flows.serving.question import Question, Session
 from flows.serving.rankings import Mask
@@ -104,7 +104,7 @@ def application(
     metrics: Metrics | None = None,
 ) -> FastAPI:
     """The page at /, its JSON below /api. With `access` also /login, /healthz and /metrics."""
-    app = page_application(*read_page(PAGE, "search"), *(() if access is None else (access.hosts, access.root_path)))
+    app = page_application(*read_page(PAGE, "search"), HOSTS if access is None else access.hosts)
     metrics = metrics or Metrics()
     description = {**session_description(session), "recorded": log is not None}
 
@@ -155,6 +155,8 @@ def application(
 
         require_token(app, access)
         app.add_middleware(CountErrors, metrics=metrics)
+        if access.root_path:
+            app.add_middleware(RootPath, path=access.root_path)
     return app
 
 
