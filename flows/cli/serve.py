@@ -5,7 +5,8 @@ import errno
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,9 @@ from pipeline.errors import InputError
 from pipeline.paths import expand_home
 
 if TYPE_CHECKING:
+    from artifacts.store import Store
     from flows.serving.access import Access
+    from flows.serving.question import Session
 
 ADDRESS = "127.0.0.1"
 
@@ -59,6 +62,9 @@ def serve_search(
     key: Annotated[
         Path | None, typer.Option(parser=expand_home, metavar="FILE", help="Private key of the certificate, in PEM.")
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Load each newer run of the recipe, and switch to it without a pause.")
+    ] = False,
     store: StoreFolder = None,
 ) -> None:
     """Answer questions on a page at http://127.0.0.1:8080 and as JSON.
@@ -88,7 +94,8 @@ def serve_search(
     from flows.graph.selection import store_folder
     from flows.serving.engine import newest_engine
 
-    engine = newest_engine(Store(store_folder(store)), recipe, by)
+    place = Store(store_folder(store))
+    engine = newest_engine(place, recipe, by)
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell that starts the command with & ignores SIGINT
         signal.signal(number, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), ExitStack() as running:
@@ -96,13 +103,15 @@ def serve_search(
             listening_socket(port, host or ADDRESS)
         )  # first: a used port is an error before loading
         with terminal.status("Loading ..."):
+            from flows.serving.follow import Follow
             from flows.serving.line_log import LineLog
             from flows.serving.search_log import SearchLog
             from flows.serving.server import serve
             from flows.serving.session import open_session
 
             lines = None if log is None else running.enter_context(LineLog(log))
-            session = running.enter_context(open_session(engine, engine.ways(), often=True))
+            opened = running.enter_context(ExitStack())
+            session = opened.enter_context(open_session(engine, engine.ways(), often=True))
         name = f"{engine.run.name}, {engine.label(engine.by)}"
 
         def print_address() -> None:
@@ -116,8 +125,25 @@ def serve_search(
             terminal.print(text, markup=False, highlight=False, soft_wrap=True)
 
         searches = None if lines is None else SearchLog(lines, engine.run.name)
-        serve(session, listener, print_address, searches, access, tls)
+        newer_runs = Follow(lambda now: newer_session(now, place, by), opened, print_run, warn) if follow else None
+        serve(session, listener, print_address, searches, access, tls, newer_runs)
     terminal.print("The server has ended.")
+
+
+def newer_session(now: "Session", store: "Store", by: SearchBy) -> "AbstractContextManager[Session] | None":
+    """Opens the newest run of the recipe that answers now. None if that is the one that answers now."""
+    from flows.serving.engine import newest_engine
+    from flows.serving.session import open_session
+
+    engine = newest_engine(store, now.engine.run.name, by)
+    if datetime.fromisoformat(engine.run.created) <= datetime.fromisoformat(now.engine.run.created):
+        return None
+    return open_session(engine, engine.ways(), often=True)
+
+
+def print_run(session: "Session") -> None:
+    run = session.engine.run
+    terminal.print(f"Now answering: the run of {run.name} of {run.created}", markup=False, highlight=False)
 
 
 def read_access(host: str, port: int, token_file: Path | None, allowed: list[str], root_path: str) -> "Access":

@@ -3,7 +3,9 @@
 import socket
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from flows.serving.answers import Answer, answers_as_json
 from flows.serving.ask import ask, check_question, question_notices
 from flows.serving.batching import Batches
 from flows.serving.engine import By
+from flows.serving.follow import Current, Follow, MaskedQuestion, Service, follow_runs, following
 from flows.serving.http import HOSTS, RootPath, checked, json_line, page_application, read_body, read_page, run_server
 from flows.serving.metrics import TEXT, CountErrors, Metrics
 from flows.serving.question import Question, Session
@@ -24,12 +27,9 @@ from pipeline.errors import InputError
 
 PAGE = Path(__file__).parent / "page"
 DOCUMENTS = 10
-"""Number of documents if a request does not say it."""
+"""Number of documents if a request does not say it, or all of a smaller collection."""
 WAITING_CONDITIONS = 64
 """Maximum number of conditions that wait; more are refused."""
-
-MaskedQuestion = tuple[Question, Mask]
-"""A question, and the passages that its condition allows."""
 
 
 class SearchRequest(BaseModel):
@@ -61,22 +61,38 @@ def serve(
     log: SearchLog | None = None,
     access: Access | None = None,
     tls: ssl.SSLContext | None = None,
+    follow: Follow | None = None,
 ) -> None:
     """Answers on a listening socket until SIGINT or SIGTERM. Calls `on_ready` once the end by a signal is clean.
 
     Call it in the main thread. `log`: records questions, results and clicks. `access`: requires a token; None: for
-    this machine only.
+    this machine only. `follow`: replaces the run by newer ones.
     """
-    masks = condition_batches(session)
     metrics = Metrics()
+    with ExitStack() as first:
+        service = first.enter_context(open_service(session, metrics))
+        current = Current(service)
+        app = application(current, log, access, metrics)
+        if follow is None:
+            run_server(app, listener, on_ready, tls)
+            return
+        follow.first.push(first.pop_all())
+        with following(follow_runs, follow, current, partial(open_service, metrics=metrics)):
+            run_server(app, listener, on_ready, tls)
+
+
+@contextmanager
+def open_service(session: Session, metrics: Metrics) -> Iterator[Service]:
+    """The threads that answer from an open session."""
 
     def answer_and_count(questions: Sequence[MaskedQuestion]) -> Sequence[list[Answer] | Exception]:
         metrics.batches.observe(len(questions))
         return answer_batch(session, questions)
 
+    masks = condition_batches(session)
     batches: Batches[MaskedQuestion, list[Answer]] = Batches(answer_and_count)
     try:
-        run_server(application(session, batches, masks, log, access, metrics), listener, on_ready, tls)
+        yield Service(session, batches, masks)
     finally:
         session.where.interrupt()
         masks.close()
@@ -96,9 +112,7 @@ def answer_batch(session: Session, questions: Sequence[MaskedQuestion]) -> Seque
 
 
 def application(
-    session: Session,
-    batches: Batches[MaskedQuestion, list[Answer]],
-    masks: Batches[str, Mask],
+    current: Current,
     log: SearchLog | None = None,
     access: Access | None = None,
     metrics: Metrics | None = None,
@@ -106,18 +120,22 @@ def application(
     """The page at /, its JSON below /api. With `access` also /login, /healthz and /metrics."""
     app = page_application(*read_page(PAGE, "search"), HOSTS if access is None else access.hosts)
     metrics = metrics or Metrics()
-    description = {**session_description(session), "recorded": log is not None}
 
     async def answer(request: SearchRequest) -> Response:
+        with current.answering() as service:
+            return await answer_from(service, request)
+
+    async def answer_from(service: Service, request: SearchRequest) -> Response:
         started = time.perf_counter()
-        k = description["k"] if request.k is None else request.k
+        session = service.session
+        k = default_documents(session) if request.k is None else request.k
         requested = Question(request.q, k, request.by or session.engine.by, request.where)
         question = check_question(session, requested)
         metrics.questions.labels(question.by).inc()
         mask = None
         if question.where is not None and (mask := session.where.kept(question.where)) is None:
-            mask = await masks.answer(question.where)
-        answers = await batches.answer((question, mask))
+            mask = await service.masks.answer(question.where)
+        answers = await service.batches.answer((question, mask))
         seconds = time.perf_counter() - started
         metrics.seconds.labels(question.by).observe(seconds)
         notices = question_notices(session, question)
@@ -145,7 +163,7 @@ def application(
 
     @app.get("/api")
     async def describe() -> Response:
-        return json_line(description)
+        return json_line({**session_description(current.service.session), "recorded": log is not None})
 
     if access is not None:
 
@@ -160,6 +178,11 @@ def application(
     return app
 
 
+def default_documents(session: Session) -> int:
+    """Number of documents if a request does not say it."""
+    return min(DOCUMENTS, session.passages.count)
+
+
 def session_description(session: Session) -> dict[str, Any]:
     """What the page shows of the run before the first question."""
     engine, recipe = session.engine, session.engine.recipe
@@ -171,7 +194,7 @@ def session_description(session: Session) -> dict[str, Any]:
         "ways": {way: engine.label(way) for way in session.ways},
         "fusion": engine.fusion("fusion"),
         "passages": session.passages.count,
-        "k": min(DOCUMENTS, session.passages.count),
+        "k": default_documents(session),
         "columns": session.where.columns,
         "example": recipe.get("example_question"),
     }

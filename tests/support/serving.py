@@ -15,6 +15,7 @@ from flows.serving import server
 from flows.serving.access import Access
 from flows.serving.answers import Answer
 from flows.serving.engine import Engine
+from flows.serving.follow import Follow
 from flows.serving.question import Question
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.errors import InputError
@@ -87,7 +88,13 @@ def make_run() -> Any:
     )
 
 
-def served(client: Callable[[int], Result], access: Access | None = None, tls: ssl.SSLContext | None = None) -> Result:
+def served(
+    client: Callable[[int], Result],
+    access: Access | None = None,
+    tls: ssl.SSLContext | None = None,
+    follow: Follow | None = None,
+    session: Any = None,
+) -> Result:
     """What `client` (port) returns, while a real server answers on this port. Call it in the main thread."""
 
     def visit(port: int) -> Result:
@@ -99,7 +106,9 @@ def served(client: Callable[[int], Result], access: Access | None = None, tls: s
     with listening_socket(free_port()) as listener, ThreadPoolExecutor(1) as client_thread:
         visiting: list[Future[Result]] = []
         port = listener.getsockname()[1]
-        server.serve(
-            make_run(), listener, lambda: visiting.append(client_thread.submit(visit, port)), access=access, tls=tls
-        )
+
+        def start() -> None:
+            visiting.append(client_thread.submit(visit, port))
+
+        server.serve(session or make_run(), listener, start, access=access, tls=tls, follow=follow)
         return visiting[0].result()

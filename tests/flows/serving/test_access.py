@@ -11,6 +11,7 @@ from serving import computed, make_run
 from flows.serving import access as access_module
 from flows.serving.access import COOKIE_SECONDS, Access
 from flows.serving.batching import Batches
+from flows.serving.follow import Current, Service
 from flows.serving.server import application, condition_batches
 
 TOKEN = "correct-horse-battery-staple"
@@ -33,7 +34,7 @@ NO_ONE: dict[str, dict[str, str]] = {
 
 def open_client(access: Access, base: str = "http://localhost:8080") -> TestClient:
     run = make_run()
-    app = application(run, Batches(computed), condition_batches(run), access=access)
+    app = application(Current(Service(run, Batches(computed), condition_batches(run))), access=access)
     return TestClient(app, base_url=base, raise_server_exceptions=False)
 
 
@@ -97,7 +98,9 @@ def test_with_the_token_requests_are_answered_as_on_this_machine(client, method,
 
 def test_without_access_there_is_no_login_and_no_figure() -> None:
     run = make_run()
-    client = TestClient(application(run, Batches(computed), condition_batches(run)), base_url="http://localhost")
+    client = TestClient(
+        application(Current(Service(run, Batches(computed), condition_batches(run)))), base_url="http://localhost"
+    )
     assert [client.get(path).status_code for path in ("/healthz", "/login", "/metrics")] == [404] * 3
     answer = client.get("/api")
     assert answer.status_code == 200

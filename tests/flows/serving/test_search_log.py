@@ -11,6 +11,7 @@ from serving import computed, make_run
 
 from flows.serving import search_log
 from flows.serving.batching import Batches
+from flows.serving.follow import Current, Service
 from flows.serving.line_log import LineLog
 from flows.serving.search_log import SearchLog
 from flows.serving.server import application, condition_batches
@@ -20,7 +21,7 @@ from pipeline.errors import InputError
 
 def client_of(log: SearchLog | None) -> TestClient:
     run = make_run()
-    app = application(run, Batches(computed), condition_batches(run), log)
+    app = application(Current(Service(run, Batches(computed), condition_batches(run))), log)
     return TestClient(app, base_url="http://localhost:8080", raise_server_exceptions=False)
 
 
