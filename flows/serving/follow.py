@@ -6,54 +6,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from flows.serving.answers import Answer
-from flows.serving.batching import Batches
-from flows.serving.question import Question, Session
-from flows.serving.rankings import Mask
+from flows.serving.question import Session
+from flows.serving.service import Current, Service
 
 SECONDS = 5.0
 """Time between two looks for a newer run."""
-
-MaskedQuestion = tuple[Question, Mask]
-"""A question, and the passages that its condition allows."""
-
-
-@dataclass
-class Service:
-    """An open run, and the threads that answer from it."""
-
-    session: Session
-    batches: Batches[MaskedQuestion, list[Answer]]
-    masks: Batches[str, Mask]
-    answering: int = 0
-    """Number of requests that are answered from it now."""
-
-
-class Current:
-    """The service that answers new requests. A request keeps the one with which it began."""
-
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def answering(self) -> Iterator[Service]:
-        with self._changed:
-            service = self.service
-            service.answering += 1
-        try:
-            yield service
-        finally:
-            with self._changed:
-                service.answering -= 1
-                if service is not self.service:
-                    self._changed.notify_all()
-
-    def replace(self, service: Service) -> None:
-        """New requests get `service`. Returns once no request uses the one before."""
-        with self._changed:
-            before, self.service = self.service, service
-            self._changed.wait_for(lambda: before.answering == 0)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, StrictInt
@@ -17,17 +16,16 @@ from flows.serving.answers import Answer, answers_as_json
 from flows.serving.ask import ask, check_question, question_notices
 from flows.serving.batching import Batches
 from flows.serving.engine import By
-from flows.serving.follow import Current, Follow, MaskedQuestion, Service, follow_runs, following
+from flows.serving.follow import Follow, follow_runs, following
 from flows.serving.http import HOSTS, RootPath, checked, json_line, page_application, read_body, read_page, run_server
 from flows.serving.metrics import TEXT, CountErrors, Metrics
 from flows.serving.question import Question, Session
 from flows.serving.rankings import Mask
 from flows.serving.search_log import SearchLog
+from flows.serving.service import Current, MaskedQuestion, Service
 from pipeline.errors import InputError
 
 PAGE = Path(__file__).parent / "page"
-DOCUMENTS = 10
-"""Number of documents if a request does not say it, or all of a smaller collection."""
 WAITING_CONDITIONS = 64
 """Maximum number of conditions that wait; more are refused."""
 
@@ -128,7 +126,7 @@ def application(
     async def answer_from(service: Service, request: SearchRequest) -> Response:
         started = time.perf_counter()
         session = service.session
-        k = default_documents(session) if request.k is None else request.k
+        k = service.description["k"] if request.k is None else request.k
         requested = Question(request.q, k, request.by or session.engine.by, request.where)
         question = check_question(session, requested)
         metrics.questions.labels(question.by).inc()
@@ -163,7 +161,7 @@ def application(
 
     @app.get("/api")
     async def describe() -> Response:
-        return json_line({**session_description(current.service.session), "recorded": log is not None})
+        return json_line({**current.service.description, "recorded": log is not None})
 
     if access is not None:
 
@@ -176,25 +174,3 @@ def application(
         if access.root_path:
             app.add_middleware(RootPath, path=access.root_path)
     return app
-
-
-def default_documents(session: Session) -> int:
-    """Number of documents if a request does not say it."""
-    return min(DOCUMENTS, session.passages.count)
-
-
-def session_description(session: Session) -> dict[str, Any]:
-    """What the page shows of the run before the first question."""
-    engine, recipe = session.engine, session.engine.recipe
-    return {
-        "recipe": engine.run.name,
-        "title": recipe.get("title") or engine.run.name,
-        "created": engine.run.created,
-        "by": engine.by,
-        "ways": {way: engine.label(way) for way in session.ways},
-        "fusion": engine.fusion("fusion"),
-        "passages": session.passages.count,
-        "k": default_documents(session),
-        "columns": session.where.columns,
-        "example": recipe.get("example_question"),
-    }

@@ -11,8 +11,8 @@ from serving import computed, make_run
 from flows.serving import access as access_module
 from flows.serving.access import COOKIE_SECONDS, Access
 from flows.serving.batching import Batches
-from flows.serving.follow import Current, Service
 from flows.serving.server import application, condition_batches
+from flows.serving.service import Current, Service
 
 TOKEN = "correct-horse-battery-staple"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

@@ -11,10 +11,10 @@ from serving import computed, make_run
 
 from flows.serving import search_log
 from flows.serving.batching import Batches
-from flows.serving.follow import Current, Service
 from flows.serving.line_log import LineLog
 from flows.serving.search_log import SearchLog
 from flows.serving.server import application, condition_batches
+from flows.serving.service import Current, Service
 from pipeline.data.search_log import Search, read_searches
 from pipeline.errors import InputError
 

@@ -14,10 +14,10 @@ from serving import SCRIPT, computed, make_run
 from flows.serving import ask
 from flows.serving.answers import Answer
 from flows.serving.batching import Batches
-from flows.serving.follow import Current, Service
 from flows.serving.http import BODY, read_page
 from flows.serving.question import Question
 from flows.serving.server import PAGE, application, condition_batches
+from flows.serving.service import Current, Service
 from pipeline.data.filter import MASKS
 from pipeline.errors import InputError
 
