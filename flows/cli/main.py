@@ -63,6 +63,7 @@ plan text --set ingest.path=notes --set generate.endpoint=http://localhost:11434
     search: 'search "How do I merge two sorted lists into one?"',
     serve_search: """serve-search --port 8080
 serve-search --log searches.jsonl
+serve-search --recipe text --follow
 serve-search --host 0.0.0.0 --token-file token --certificate server.pem --key server.key""",
     export: "export my-model",
     evaluate: "evaluate bm25.trec dense.trec --qrels qrels.test.tsv",
