@@ -2,18 +2,22 @@
 
     python -m benchmarks.serve --store DIR
     python -m benchmarks.serve --store DIR --clients 1 --clients 32 --seconds 20 --by dense
+    python -m benchmarks.serve --store DIR --token
 
 Runs `cocondenser search` once, then starts the server and sends it the collection's dev and test questions over HTTP
 from this process. Each client sends its next question when it has the answer to the last one. An answer counts as an
-error unless it is complete and belongs to the question. Exit code 1 if a goal is missed.
+error unless it is complete and belongs to the question. `--token`: the server is one for a team (`--host`). Exit code 1
+if a goal is missed.
 """
 
 import asyncio
 import json
 import os
 import random
+import secrets
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -49,6 +53,7 @@ def main(
     by: Annotated[By | None, typer.Option()] = None,
     k: Annotated[int, typer.Option("-k")] = 10,
     where: Annotated[str | None, typer.Option()] = None,
+    token: Annotated[bool, typer.Option("--token")] = False,
 ) -> None:
     """Prints a line of JSON for `cocondenser search` and for each number of clients."""
     engine = newest_engine(Store(store_folder(store)), None, by)
@@ -56,11 +61,12 @@ def main(
     random.Random(0).shuffle(questions)
     request = {"k": k, "by": by, "where": where}
     found = {"search": searched(store_folder(store), by, questions[0])}
-    with served(store_folder(store), by) as port:
-        asyncio.run(load(port, 8, 3.0, questions, request))  # does not count: Java still compiles
+    secret = secrets.token_urlsafe(32) if token else None
+    with served(store_folder(store), by, secret) as port:
+        asyncio.run(load(port, 8, 3.0, questions, request, secret))  # does not count: Java still compiles
         for number in clients or [1, 32]:
             name = f"{number} client{'s' * (number > 1)}"
-            found[name] = asyncio.run(load(port, number, seconds, questions, request))
+            found[name] = asyncio.run(load(port, number, seconds, questions, request, secret))
     for name, figures in found.items():
         print(json.dumps({"measured": name, **figures}))
     if said := missed(found):
@@ -86,33 +92,44 @@ def searched(store: Path, by: str | None, question: str) -> dict[str, float]:
 
 
 @contextmanager
-def served(store: Path, by: str | None) -> Iterator[int]:
-    """Yields the port of a server in its own process."""
+def served(store: Path, by: str | None, token: str | None = None) -> Iterator[int]:
+    """Yields the port of a server in its own process. `token`: it is one for a team, with this token."""
     port = free_port()
     command = [sys.executable, "-m", "flows.cli", "serve-search", "--store", str(store), "--port", str(port)]
-    server = subprocess.Popen([*command, *(["--by", by] if by else [])], stderr=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + START_SECONDS
-        while not answers(port):
-            if server.poll() is not None or time.monotonic() > end:
-                raise SystemExit(f"the server does not start: {' '.join(command)}")
-            time.sleep(0.2)
-        yield port
-    finally:
-        server.terminate()
-        server.wait()
+    with tempfile.NamedTemporaryFile("w") as file:
+        if token is not None:
+            file.write(token)
+            file.flush()
+            command += ["--host", "127.0.0.1", "--token-file", file.name]
+        server = subprocess.Popen([*command, *(["--by", by] if by else [])], stderr=subprocess.DEVNULL)
+        try:
+            end = time.monotonic() + START_SECONDS
+            while not answers(port, token):
+                if server.poll() is not None or time.monotonic() > end:
+                    raise SystemExit(f"the server does not start: {' '.join(command)}")
+                time.sleep(0.2)
+            yield port
+        finally:
+            server.terminate()
+            server.wait()
 
 
-def answers(port: int) -> bool:
+def answers(port: int, token: str | None) -> bool:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/api", headers={"Authorization": f"Bearer {token}"})
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api", timeout=5):
+        with urllib.request.urlopen(request, timeout=5):
             return True
     except (urllib.error.URLError, OSError):
         return False
 
 
 async def load(
-    port: int, clients: int, seconds: float, questions: Sequence[str], request: dict[str, Any]
+    port: int,
+    clients: int,
+    seconds: float,
+    questions: Sequence[str],
+    request: dict[str, Any],
+    token: str | None = None,
 ) -> dict[str, float]:
     """Returns the figures of `clients` that send questions for `seconds`; milliseconds as a client sees them."""
     took: list[tuple[float, float]] = []
@@ -127,7 +144,7 @@ async def load(
             question = next(asked)
             start = time.perf_counter()
             try:
-                found = await post(reader, writer, {**request, "q": question})
+                found = await post(reader, writer, {**request, "q": question}, token)
                 errors += found.get("question") != question or "answers" not in found
             except (OSError, ValueError, asyncio.IncompleteReadError):
                 errors += 1
@@ -153,10 +170,13 @@ async def load(
     }
 
 
-async def post(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, value: dict[str, Any]) -> dict[str, Any]:
+async def post(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, value: dict[str, Any], token: str | None = None
+) -> dict[str, Any]:
     """Sends one request on an open connection, without a client library, which would need as long as the server."""
     body = json.dumps(value).encode()
-    head = f"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    bearer = "" if token is None else f"Authorization: Bearer {token}\r\n"
+    head = f"POST /api/search HTTP/1.1\r\nHost: localhost\r\n{bearer}Content-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     lines = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
     length = next(int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length:"))

@@ -62,7 +62,9 @@ plan text --model models/all-MiniLM-L6-v2 --set ingest.path=notes
 plan text --set ingest.path=notes --set generate.endpoint=http://localhost:11434/v1 --set generate.model=llama3.2""",
     search: 'search "How do I merge two sorted lists into one?"',
     serve_search: """serve-search --port 8080
-serve-search --log searches.jsonl""",
+serve-search --log searches.jsonl
+serve-search --recipe text --follow
+serve-search --host 0.0.0.0 --token-file token --certificate server.pem --key server.key""",
     export: "export my-model",
     evaluate: "evaluate bm25.trec dense.trec --qrels qrels.test.tsv",
     evaluate_model: "evaluate-model models/all-MiniLM-L6-v2 data/scifact",

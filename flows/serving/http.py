@@ -1,11 +1,12 @@
-"""A page and its JSON over HTTP, for this machine only: what the servers of `serve-search` and `judge` share."""
+"""A page and its JSON over HTTP: what the servers of `serve-search` and `judge` share."""
 
 import base64
 import hashlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import ssl
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flows.serving.batching import Busy
+from flows.serving.header_limit import LimitedHeaders
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.errors import InputError
 from pipeline.templates import styles
@@ -29,7 +31,8 @@ from tasks.printable import json_text
 COMMON = Path(__file__).parent / "page"
 """Holds common.css and common.js, which begin the styles and the script of each page."""
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
-"""Accepted host names. A foreign page that points its own name to this machine could otherwise read the answers."""
+"""Host names that are always accepted. A foreign page that points its own name to this machine could otherwise read
+the answers."""
 BODY = 1 << 18
 """Maximum bytes of a request: the longest question and condition, escaped."""
 ENDING_SECONDS = 5
@@ -45,17 +48,24 @@ LOGGING = {
 Form = TypeVar("Form", bound=BaseModel)
 
 
-def run_server(app: FastAPI, listener: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
+def run_server(
+    app: FastAPI,
+    listener: socket.socket,
+    on_ready: Callable[[], None] = lambda: None,
+    tls: ssl.SSLContext | None = None,
+) -> None:
     """Answers on a listening socket until SIGINT or SIGTERM. Calls `on_ready` once the end by a signal is clean.
 
-    Call it in the main thread.
+    Call it in the main thread. `tls`: the server's certificate; None: HTTP without encryption.
     """
     settings = uvicorn.Config(
         app,
+        http=LimitedHeaders,
         ws="none",  # a request for an upgrade gets an answer in HTTP
         log_config=LOGGING,
         access_log=False,
         timeout_graceful_shutdown=ENDING_SECONDS,
+        ssl_context_factory=None if tls is None else lambda config, default: tls,
     )
     server = uvicorn.Server(settings)
     with ended_by_signals(server):
@@ -77,14 +87,16 @@ def ended_by_signals(server: uvicorn.Server) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def page_application(page: str, policy: str) -> FastAPI:
-    """An application that answers `/` with the page, and every error with a line of JSON (`refusal`)."""
+def page_application(page: str, policy: str, hosts: Sequence[str] = HOSTS) -> FastAPI:
+    """An application that answers `/` with the page, and every error with a line of JSON (`refusal`).
+
+    `hosts`: accepted host names.
+    """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
 
     @app.get("/")
     async def index() -> Response:
-        headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
-        return Response(page, media_type="text/html; charset=utf-8", headers=headers)
+        return page_response(page, policy)
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
@@ -115,8 +127,13 @@ def page_application(page: str, policy: str) -> FastAPI:
 
     app.add_middleware(Guard)
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=BODY)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     return app
+
+
+def page_response(page: str, policy: str, status: int = 200) -> Response:
+    headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
+    return Response(page, status, media_type="text/html; charset=utf-8", headers=headers)
 
 
 async def read_body(request: Request, form: type[Form]) -> Form:
@@ -179,16 +196,29 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self.app
         if scope["type"] == "http":
-            if is_from_another_page(scope["method"], Headers(scope=scope)):
+            if is_from_another_page(scope["method"], scope["scheme"], Headers(scope=scope)):
                 app = refusal("only the page of this server may send requests", 403)
             if scope["method"] == "HEAD":
                 scope = {**scope, "method": "GET"}
         await app(scope, receive, send)
 
 
-def is_from_another_page(method: str, headers: Headers) -> bool:
+class RootPath:
+    """Removes the path below which a proxy shows the server. Some proxies remove it themselves."""
+
+    def __init__(self, app: ASGIApp, path: str) -> None:
+        self.app = app
+        self.path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and f"{scope['path']}/".startswith(f"{self.path}/"):
+            scope = {**scope, "path": scope["path"].removeprefix(self.path) or "/"}
+        await self.app(scope, receive, send)
+
+
+def is_from_another_page(method: str, scheme: str, headers: Headers) -> bool:
     """Whether a browser sends the request for a page of another site, which must not read this server's answers."""
-    own = f"http://{headers['host']}"
+    own = f"{scheme}://{headers['host']}"
     elsewhere = headers.get("sec-fetch-site") in {"cross-site", "same-site"}  # same-site: any port of this machine
     posted = method == "POST" and headers.get("origin", own) != own
     return posted or (elsewhere and headers.get("sec-fetch-mode") != "navigate")

@@ -1,32 +1,33 @@
-"""Answers questions over HTTP, as a page and as JSON, for this machine only."""
+"""Answers questions over HTTP, as a page and as JSON: for this machine only, or for others with a token."""
 
 import socket
+import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, StrictInt
 
+from flows.serving.access import Access, require_token
 from flows.serving.answers import Answer, answers_as_json
 from flows.serving.ask import ask, check_question, question_notices
 from flows.serving.batching import Batches
 from flows.serving.engine import By
-from flows.serving.http import checked, json_line, page_application, read_body, read_page, run_server
+from flows.serving.follow import Follow, follow_runs, following
+from flows.serving.http import HOSTS, RootPath, checked, json_line, page_application, read_body, read_page, run_server
+from flows.serving.metrics import TEXT, CountErrors, Metrics
 from flows.serving.question import Question, Session
 from flows.serving.rankings import Mask
 from flows.serving.search_log import SearchLog
+from flows.serving.service import Current, MaskedQuestion, Service
 from pipeline.errors import InputError
 
 PAGE = Path(__file__).parent / "page"
-DOCUMENTS = 10
-"""Number of documents if a request does not say it."""
 WAITING_CONDITIONS = 64
 """Maximum number of conditions that wait; more are refused."""
-
-MaskedQuestion = tuple[Question, Mask]
-"""A question, and the passages that its condition allows."""
 
 
 class SearchRequest(BaseModel):
@@ -56,15 +57,40 @@ def serve(
     listener: socket.socket,
     on_ready: Callable[[], None] = lambda: None,
     log: SearchLog | None = None,
+    access: Access | None = None,
+    tls: ssl.SSLContext | None = None,
+    follow: Follow | None = None,
 ) -> None:
     """Answers on a listening socket until SIGINT or SIGTERM. Calls `on_ready` once the end by a signal is clean.
 
-    Call it in the main thread. `log`: records questions, results and clicks.
+    Call it in the main thread. `log`: records questions, results and clicks. `access`: requires a token; None: for
+    this machine only. `follow`: replaces the run by newer ones.
     """
+    metrics = Metrics()
+    with ExitStack() as first:
+        service = first.enter_context(open_service(session, metrics))
+        current = Current(service)
+        app = application(current, log, access, metrics)
+        if follow is None:
+            run_server(app, listener, on_ready, tls)
+            return
+        follow.first.push(first.pop_all())
+        with following(follow_runs, follow, current, partial(open_service, metrics=metrics)):
+            run_server(app, listener, on_ready, tls)
+
+
+@contextmanager
+def open_service(session: Session, metrics: Metrics) -> Iterator[Service]:
+    """The threads that answer from an open session."""
+
+    def answer_and_count(questions: Sequence[MaskedQuestion]) -> Sequence[list[Answer] | Exception]:
+        metrics.batches.observe(len(questions))
+        return answer_batch(session, questions)
+
     masks = condition_batches(session)
-    batches: Batches[MaskedQuestion, list[Answer]] = Batches(lambda questions: answer_batch(session, questions))
+    batches: Batches[MaskedQuestion, list[Answer]] = Batches(answer_and_count)
     try:
-        run_server(application(session, batches, masks, log), listener, on_ready)
+        yield Service(session, batches, masks)
     finally:
         session.where.interrupt()
         masks.close()
@@ -84,27 +110,34 @@ def answer_batch(session: Session, questions: Sequence[MaskedQuestion]) -> Seque
 
 
 def application(
-    session: Session,
-    batches: Batches[MaskedQuestion, list[Answer]],
-    masks: Batches[str, Mask],
+    current: Current,
     log: SearchLog | None = None,
+    access: Access | None = None,
+    metrics: Metrics | None = None,
 ) -> FastAPI:
-    """The page at /, its JSON below /api."""
-    app = page_application(*read_page(PAGE, "search"))
-    description = {**session_description(session), "recorded": log is not None}
+    """The page at /, its JSON below /api. With `access` also /login, /healthz and /metrics."""
+    app = page_application(*read_page(PAGE, "search"), HOSTS if access is None else access.hosts)
+    metrics = metrics or Metrics()
 
     async def answer(request: SearchRequest) -> Response:
+        with current.answering() as service:
+            return await answer_from(service, request)
+
+    async def answer_from(service: Service, request: SearchRequest) -> Response:
         started = time.perf_counter()
-        k = description["k"] if request.k is None else request.k
+        session = service.session
+        k = service.description["k"] if request.k is None else request.k
         requested = Question(request.q, k, request.by or session.engine.by, request.where)
         question = check_question(session, requested)
+        metrics.questions.labels(question.by).inc()
         mask = None
         if question.where is not None and (mask := session.where.kept(question.where)) is None:
-            mask = await masks.answer(question.where)
-        answers = await batches.answer((question, mask))
-        milliseconds = 1000 * (time.perf_counter() - started)
+            mask = await service.masks.answer(question.where)
+        answers = await service.batches.answer((question, mask))
+        seconds = time.perf_counter() - started
+        metrics.seconds.labels(question.by).observe(seconds)
         notices = question_notices(session, question)
-        result = answers_as_json(session.engine, question, answers, milliseconds, notices)
+        result = answers_as_json(session.engine, question, answers, 1000 * seconds, notices)
         return json_line(result if log is None else {"search": log.search(question, answers), **result})
 
     @app.get("/api/search")
@@ -128,23 +161,16 @@ def application(
 
     @app.get("/api")
     async def describe() -> Response:
-        return json_line(description)
+        return json_line({**current.service.description, "recorded": log is not None})
 
+    if access is not None:
+
+        @app.get("/metrics")
+        async def show_metrics() -> Response:
+            return Response(metrics.text(), media_type=TEXT)
+
+        require_token(app, access)
+        app.add_middleware(CountErrors, metrics=metrics)
+        if access.root_path:
+            app.add_middleware(RootPath, path=access.root_path)
     return app
-
-
-def session_description(session: Session) -> dict[str, Any]:
-    """What the page shows of the run before the first question."""
-    engine, recipe = session.engine, session.engine.recipe
-    return {
-        "recipe": engine.run.name,
-        "title": recipe.get("title") or engine.run.name,
-        "created": engine.run.created,
-        "by": engine.by,
-        "ways": {way: engine.label(way) for way in session.ways},
-        "fusion": engine.fusion("fusion"),
-        "passages": session.passages.count,
-        "k": min(DOCUMENTS, session.passages.count),
-        "columns": session.where.columns,
-        "example": recipe.get("example_question"),
-    }

@@ -1,16 +1,26 @@
 """A run of no model, for a search server to serve. Used by several test files."""
 
+import os
+import signal
+import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+from flows.cli.serve import listening_socket
+from flows.deploy.processes import free_port
+from flows.serving import server
+from flows.serving.access import Access
 from flows.serving.answers import Answer
 from flows.serving.engine import Engine
+from flows.serving.follow import Follow
 from flows.serving.question import Question
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.errors import InputError
 
+Result = TypeVar("Result")
 SCRIPT = "<script>document.title = 'taken over'</script> <b>w1</b> & w2"
 
 
@@ -76,3 +86,29 @@ def make_run() -> Any:
         ways=["fusion", "dense"],
         problems={"bm25": "no index"},
     )
+
+
+def served(
+    client: Callable[[int], Result],
+    access: Access | None = None,
+    tls: ssl.SSLContext | None = None,
+    follow: Follow | None = None,
+    session: Any = None,
+) -> Result:
+    """What `client` (port) returns, while a real server answers on this port. Call it in the main thread."""
+
+    def visit(port: int) -> Result:
+        try:
+            return client(port)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with listening_socket(free_port()) as listener, ThreadPoolExecutor(1) as client_thread:
+        visiting: list[Future[Result]] = []
+        port = listener.getsockname()[1]
+
+        def start() -> None:
+            visiting.append(client_thread.submit(visit, port))
+
+        server.serve(session or make_run(), listener, start, access=access, tls=tls, follow=follow)
+        return visiting[0].result()

@@ -1,4 +1,5 @@
 const fields = ["q", "k", "by", "where"];
+const root = location.pathname.replace(/\/*$/, "/"); // a proxy may show the page below a path
 let about = null;
 let running = null;
 
@@ -6,7 +7,7 @@ let running = null;
 function recordClick(item, search, position) {
   item.addEventListener("click", () => {
     const headers = { "Content-Type": "application/json" };
-    fetch("/api/click", { method: "POST", headers, body: JSON.stringify({ search, position }), keepalive: true }).catch(() => {});
+    fetch(`${root}api/click`, { method: "POST", headers, body: JSON.stringify({ search, position }), keepalive: true }).catch(() => {});
   }, { once: true });
 }
 
@@ -65,7 +66,7 @@ async function search() {
   const request = { q: question, k: Number(at("k").value), by: at("by").value, where: at("where").value || null };
   try {
     const headers = { "Content-Type": "application/json" };
-    const result = await fetchJson("/api/search", { method: "POST", headers, body: JSON.stringify(request), signal: current.signal });
+    const result = await fetchJson(`${root}api/search`, { method: "POST", headers, body: JSON.stringify(request), signal: current.signal });
     at("answers").replaceChildren(...result.answers.map((answer) => answerItem(answer, result.search)));
     const number = result.answers.length;
     const took = `${result.milliseconds < 10 ? result.milliseconds.toFixed(1) : result.milliseconds.toFixed(0)} ms`;
@@ -129,7 +130,7 @@ addEventListener("popstate", fromAddress);
 
 async function start() {
   try {
-    about = await fetchJson("/api");
+    about = await fetchJson(`${root}api`);
   } catch (error) {
     return showStatus("", error.message);
   }

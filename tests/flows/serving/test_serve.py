@@ -17,6 +17,7 @@ from flows.serving.batching import Batches
 from flows.serving.http import BODY, read_page
 from flows.serving.question import Question
 from flows.serving.server import PAGE, application, condition_batches
+from flows.serving.service import Current, Service
 from pipeline.data.filter import MASKS
 from pipeline.errors import InputError
 
@@ -29,7 +30,7 @@ def fake_run() -> Any:
 @pytest.fixture
 def client(fake_run) -> TestClient:
     return TestClient(
-        application(fake_run, Batches(computed), condition_batches(fake_run)),
+        application(Current(Service(fake_run, Batches(computed), condition_batches(fake_run)))),
         base_url="http://localhost:8080",
         raise_server_exceptions=False,
     )
@@ -94,7 +95,8 @@ def test_each_condition_is_evaluated_once_and_passed_with_its_question(fake_run)
         return client.get("/api/search", params={"q": "zebra", "k": 1, "where": where}).status_code
 
     client = TestClient(
-        application(fake_run, Batches(compute), condition_batches(fake_run)), base_url="http://localhost"
+        application(Current(Service(fake_run, Batches(compute), condition_batches(fake_run)))),
+        base_url="http://localhost",
     )
     with client, ThreadPoolExecutor(50) as pool:
         quick = [pool.submit(get, where) for where in wheres]
@@ -143,7 +145,8 @@ OLDER = {"method": "reciprocal_rank", "weight": 0.1}
 def test_the_api_says_how_runs_are_fused_and_why(fake_run, client, fusion, shown) -> None:
     fake_run.engine.metrics.update(fusion=fusion)
     about = TestClient(
-        application(fake_run, Batches(computed), condition_batches(fake_run)), base_url="http://localhost:8080"
+        application(Current(Service(fake_run, Batches(computed), condition_batches(fake_run)))),
+        base_url="http://localhost:8080",
     )
     assert about.get("/api").json()["fusion"] == shown
     for by, expected in {"fusion": shown, "dense": None}.items():

@@ -4,14 +4,17 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
@@ -24,6 +27,7 @@ from answering import make_store, write_model
 from browser import CHROMIUM, open_page
 from serving import SCRIPT
 
+from artifacts.runs import record_run, runs
 from artifacts.store import Store
 from benchmarks.serve import load
 from flows.cli.serve import listening_socket
@@ -199,6 +203,51 @@ def test_a_stopped_server_leaves_no_process(how, store, environment, tmp_path) -
         log = (tmp_path / "log").read_text()
         assert how == signal.SIGKILL or log.endswith("The server has ended.\n")
         assert "Traceback" not in log
+    finally:
+        running.process.kill()
+
+
+@pytest.mark.slow
+def test_a_newer_run_replaces_the_older_one_while_clients_ask(store, environment, tmp_path) -> None:
+    copy = Store(shutil.copytree(store.root, tmp_path / "store"))
+    running = Server(copy, environment, tmp_path / "log", "--by", "bm25", "--follow")
+    try:
+        before = running.get("/api")["created"]
+        family = psutil.Process(running.process.pid).children(recursive=True)
+        with ThreadPoolExecutor(1) as pool:
+            load_now = pool.submit(asyncio.run, load(running.port, 4, 15.0, ["w1 w2", "w3"], {"k": 10}))
+            run = runs(copy)[0]
+            record_run(copy, run.name, run.nodes, run.details)
+            end = time.monotonic() + 60
+            while "Now answering" not in (tmp_path / "log").read_text():
+                assert time.monotonic() < end
+                time.sleep(0.1)
+            report = load_now.result()
+        assert report["errors"] == 0
+        assert report["answers"] > 100
+        assert running.get("/api")["created"] > before
+        assert len(running.get("/api/search?q=w1")["answers"]) == 10
+        later = psutil.Process(running.process.pid).children(recursive=True)
+        assert len(later) == len(family)  # Java of the older run has ended
+        assert not {one.pid for one in later} & {one.pid for one in family}
+        running.process.terminate()
+        assert running.process.wait(30) == 0
+        assert (tmp_path / "log").read_text().endswith("The server has ended.\n")
+    finally:
+        running.process.kill()
+
+
+@pytest.mark.slow
+def test_a_server_for_a_team_prints_its_token_once(store, environment, tmp_path) -> None:
+    running = Server(store, environment, tmp_path / "log", "--by", "bm25", "--host", "127.0.0.1")
+    try:
+        (token,) = re.findall(r"^Token:  (\S+)$", (tmp_path / "log").read_text(), flags=re.MULTILINE)
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            running.get("/api")
+        address = f"http://127.0.0.1:{running.port}/api/search?q=w1"
+        request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert len(json.load(answer)["answers"]) == 10
     finally:
         running.process.kill()
 

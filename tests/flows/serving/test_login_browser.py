@@ -1,0 +1,40 @@
+"""The login in a real browser, below a root path."""
+
+import pytest
+from browser import CHROMIUM, open_page
+from serving import computed, served
+
+from flows.serving import server
+from flows.serving.access import Access
+from flows.serving.http import HOSTS
+
+TOKEN = "correct-horse-battery-staple"
+ANSWERED = "document.querySelectorAll('#answers > li').length === 1"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
+def test_a_person_logs_in_and_searches(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(server, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
+
+    def visit(port: int) -> None:
+        site, other = (f"http://{host}:{port}/team" for host in ("localhost", "127.0.0.1"))
+        with open_page(f"{site}/?q=zebra&k=1", tmp_path) as page:
+            page.wait("document.title === 'Log in'")
+            page.type("wrong")
+            page.press("Enter")
+            page.wait("document.getElementById('error').textContent.includes('token')")
+            page.value("document.getElementById('token').value = ''")
+            page.type(TOKEN)
+            page.press("Enter")
+            page.wait(ANSWERED)
+            assert page.value("location.href") == f"{site}/?q=zebra&k=1"
+            assert page.value("document.cookie") == ""  # no script reads it
+            page.value(f"location.assign('{site}')")  # without `/` at its end
+            page.wait("document.title === 'A title'")
+            page.value(f"location.assign('{other}/login')")
+            page.wait(f"location.href === '{other}/login' && document.title === 'Log in'")
+            page.value(f"location.assign('{site}/?q=zebra&k=1')")  # a link on another site
+            page.wait(ANSWERED)
+
+    served(visit, Access(TOKEN, HOSTS, "/team"))
