@@ -63,7 +63,8 @@ plan text --set ingest.path=notes --set generate.endpoint=http://localhost:11434
     search: 'search "How do I merge two sorted lists into one?"',
     serve_search: """serve-search --port 8080
 serve-search --log searches.jsonl""",
-    export: "export my-model",
+    export: """export my-model
+export my-model --only model --only vectors""",
     evaluate: "evaluate bm25.trec dense.trec --qrels qrels.test.tsv",
     evaluate_model: "evaluate-model models/all-MiniLM-L6-v2 data/scifact",
     judge: """judge --questions questions.txt --out judged
