@@ -11,8 +11,8 @@ import numpy as np
 
 from pipeline.data import metadata
 from pipeline.data.collection import ROWS, passage_count
-from pipeline.data.documents import COLUMN, are_cut
 from pipeline.data.parquet import parquet_writer
+from pipeline.data.passages import columns_of
 from pipeline.data.stored import AGAIN, read_batches
 from pipeline.dense.index_files import open_index
 from pipeline.errors import InputError
@@ -31,7 +31,7 @@ VectorType = Literal["float32", "float16"]
 def write_vectors(collection: Path, index: Path, folder: Path, vector_type: VectorType, progress: Progress) -> None:
     """Writes FILE: a row per passage, in passage order. Memory: one row group of ROWS passages.
 
-    `document` is the id of the passage's document; of a passage without one its own id. Dates, numbers and booleans
+    `document` is the id of the result that `cocondenser search` shows for the passage. Dates, numbers and booleans
     of the metadata keep their types. `vector` is a fixed-size list, whose inner product with a question's vector is
     the score. Raises InputError if the index has another number of passages, or a table is lost or damaged.
     """
@@ -89,13 +89,9 @@ def table_bytes(collection: Path, index: Path, vector_type: VectorType) -> int:
 
 def _texts(collection: Path) -> "Iterator[list[pyarrow.Array]]":
     """Yields id, document, title and text of each row group."""
-    import pyarrow.compute as pc
-
-    document = COLUMN if are_cut(collection) else "doc_id"
-    columns = ["passage_id", document, "title", "text"]
+    columns = columns_of(collection)
     for batch in read_batches(collection / "passages.parquet", columns, ROWS):
-        ids, documents, titles, texts = (batch.column(name) for name in columns)
-        yield [ids, pc.if_else(pc.equal(documents, ""), ids, documents), titles, texts]
+        yield [batch.column(name) for name in columns]
 
 
 def _metadata(collection: Path, names: list[str], passages: int) -> "Iterator[list[pyarrow.Array]]":
