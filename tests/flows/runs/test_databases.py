@@ -59,7 +59,9 @@ def exported(tmp_path_factory) -> Callable[[str], tuple[Path, list[str]]]:
 
 def _describe(collection: Path) -> None:
     """Adds metadata of each type, some of them null."""
-    rows = [{"source": "a", "year": n, "score": n / 4, "good": n < 9, "day": "2024-02-03"} for n in range(2 * DOCUMENTS)]
+    rows = [
+        {"source": "a", "year": n, "score": n / 4, "good": n < 9, "day": "2024-02-03"} for n in range(2 * DOCUMENTS)
+    ]
     rows[5] = {}
     placed = [("a row", Passage(f"p{n}", "", "", "", row)) for n, row in enumerate(rows)]
     assert len([*keep_metadata(placed, [*rows[0]], collection, {})]) == len(rows)
@@ -121,4 +123,10 @@ def test_the_table_has_the_metadata_with_their_types(exported) -> None:
     assert vector.endswith(" float>[5]")
     texts = dict.fromkeys(("id", "document", "title", "text", "source"), "string")
     assert types == texts | {"year": "int64", "score": "double", "good": "bool", "day": "date32[day]"}
-    assert (row["id"], row["document"], row["year"], row["score"], str(row["day"])) == ("p1b", "d1", 3, 0.75, "2024-02-03")
+    assert (row["id"], row["document"], row["year"], row["score"], str(row["day"])) == (
+        "p1b",
+        "d1",
+        3,
+        0.75,
+        "2024-02-03",
+    )
