@@ -42,12 +42,13 @@ def export(
     from artifacts.store import Store
     from flows.graph.selection import store_folder
     from flows.runs.export import export_run
+    from pipeline.export.vectors import VectorType
     from pipeline.formatting import share_text
     from tasks.terminal import shown_in, size
 
     with shown_in(terminal):
-        vector_type = "float16" if float16 else "float32"
-        done = export_run(Store(store_folder(store)), folder, recipe, model, only or [], overwrite, vector_type)
+        numbers: VectorType = "float16" if float16 else "float32"
+        done = export_run(Store(store_folder(store)), folder, recipe, model, only or [], overwrite, numbers)
     if as_json:
         print_json({"out": folder.absolute(), **asdict(done)})
         return
