@@ -23,9 +23,13 @@ def export(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PART", help="Export only this part: model, onnx, run or index (default: all parts). Repeatable."
+            metavar="PART",
+            help="Export only this part: model, onnx, run, index or vectors (default: all but vectors). Repeatable.",
         ),
     ] = None,
+    float16: Annotated[
+        bool, typer.Option("--float16", help="Vectors of half the size, with equal values (part vectors).")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
     store: StoreFolder = None,
     as_json: Json = False,
@@ -33,15 +37,18 @@ def export(
     """Write a finished run as folders for other programs.
 
     These are the model (for sentence-transformers, and as ONNX), the ranked lists and the index, with a README.
+    The part `vectors` is one Parquet table of passages and vectors for databases (docs/databases.md).
     """
     from artifacts.store import Store
     from flows.graph.selection import store_folder
     from flows.runs.export import export_run
+    from pipeline.export.vectors import VectorType
     from pipeline.formatting import share_text
     from tasks.terminal import shown_in, size
 
     with shown_in(terminal):
-        done = export_run(Store(store_folder(store)), folder, recipe, model, only or [], overwrite)
+        numbers: VectorType = "float16" if float16 else "float32"
+        done = export_run(Store(store_folder(store)), folder, recipe, model, only or [], overwrite, numbers)
     if as_json:
         print_json({"out": folder.absolute(), **asdict(done)})
         return

@@ -65,7 +65,8 @@ plan text --set ingest.path=notes --set generate.endpoint=http://localhost:11434
 serve-search --log searches.jsonl
 serve-search --recipe text --follow
 serve-search --host 0.0.0.0 --token-file token --certificate server.pem --key server.key""",
-    export: "export my-model",
+    export: """export my-model
+export my-model --only model --only vectors""",
     evaluate: "evaluate bm25.trec dense.trec --qrels qrels.test.tsv",
     evaluate_model: "evaluate-model models/all-MiniLM-L6-v2 data/scifact",
     judge: """judge --questions questions.txt --out judged

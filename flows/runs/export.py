@@ -21,9 +21,12 @@ from tasks.terminal import bar, size
 
 if TYPE_CHECKING:
     from pipeline.export.source import Source
+    from pipeline.export.vectors import VectorType
 
-Part = Literal["model", "onnx", "run", "index"]
+Part = Literal["model", "onnx", "run", "index", "vectors"]
 PARTS: tuple[Part, ...] = get_args(Part)
+ON_REQUEST: tuple[Part, ...] = ("vectors",)
+"""Parts of which others already hold the content: written only if they are named."""
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
@@ -62,6 +65,11 @@ class Exportable:
         return self.engine.part(name) if self.is_answering else name
 
     @property
+    def served_collection(self) -> str:
+        """The node of the passages in the exported index."""
+        return self.engine.part("ingest") if self.is_answering else "ingest"
+
+    @property
     def runs(self) -> dict[str, str]:
         """{name in run/: node}."""
         others = {"bm25": "bm25", **({"rerank": "rerank"} if self.is_answering else {})}
@@ -77,7 +85,13 @@ class Exportable:
 
     def parts(self) -> list[Part]:
         """The parts that the run has."""
-        needs = {"model": self.model, "onnx": self.model, "run": f"search-{self.suffix}", "index": self.served_index}
+        needs = {
+            "model": self.model,
+            "onnx": self.model,
+            "run": f"search-{self.suffix}",
+            "index": self.served_index,
+            "vectors": self.served_index,
+        }
         return [part for part in PARTS if self.ref(needs[part])]
 
     @property
@@ -93,6 +107,7 @@ class Exportable:
             "onnx": [self.model, "ingest", "tokens", *([f"index-{self.suffix}"] if self.judged_index else [])],
             "run": ["ingest", *self.runs.values()],
             "index": [self.served_index],
+            "vectors": [self.served_index, self.served_collection],
         }
         return [*dict.fromkeys(node for part in parts for node in needs[part])]
 
@@ -117,16 +132,27 @@ def choose_model(store: Store, recipe: str | None, model: str | None) -> Exporta
 
 
 def export_run(
-    store: Store, out: Path, recipe: str | None, model: str | None, only: Sequence[str], overwrite: bool
+    store: Store,
+    out: Path,
+    recipe: str | None,
+    model: str | None,
+    only: Sequence[str],
+    overwrite: bool,
+    vector_type: "VectorType" = "float32",
 ) -> Exported:
-    """Writes the folder `out`. Everything that can fail early fails before the first file is written."""
+    """Writes the folder `out`. Everything that can fail early fails before the first file is written.
+
+    `only`: the parts, empty for all but ON_REQUEST; `vector_type`: of the part `vectors`.
+    """
     out = out.resolve()
     files.check_path(out)
     unknown = [name for name in only if name not in PARTS]
     if unknown:
         raise InputError(f"--only {unknown[0]}: no such part; the parts are {', '.join(PARTS)}")
+    if vector_type != "float32" and "vectors" not in only:
+        raise InputError(f"--{vector_type}: only the part vectors has this option; add --only vectors")
     chosen = choose_model(store, recipe, model)
-    parts = [part for part in PARTS if part in (only or chosen.parts())]
+    parts = [part for part in PARTS if part in (only or {*chosen.parts()}.difference(ON_REQUEST))]
     missing = [part for part in parts if part not in chosen.parts()]
     if missing:
         raise InputError(f"--only {missing[0]}: the run of {chosen.engine.run.name} has none for {chosen.model}")
@@ -141,10 +167,9 @@ def export_run(
     except OSError as error:
         raise InputError(f"{out}: {str(error.strerror).lower()}") from error
     source = _source(chosen, parts)
-    if "index" in parts and source.served is not None:
-        _check_room(out.parent, source.served)
+    _check_room(out.parent, source, parts, vector_type)
     with files.storage_errors(out.parent), folder.whole(out, overwrite) as target:
-        figures = _write(source, target, parts)
+        figures = _write(source, target, parts, vector_type)
         description = {"recipe": source.recipe, "model": source.model, "parts": parts, "artifacts": digests}
         folder.mark(target, description)
         paths = [path for path in sorted(target.rglob("*")) if path.is_file()]
@@ -195,6 +220,7 @@ def _source(chosen: Exportable, parts: Sequence[Part]) -> "Source":
         relevance=engine.metrics["config"]["relevance"],
         index=chosen.judged_index,
         served=chosen.path(chosen.served_index),
+        served_collection=engine.run.nodes[chosen.served_collection].path,
         runs={name: engine.run.nodes[node].path for name, node in chosen.runs.items() if chosen.ref(node)},
         fusion=Choice(fused["method"], fused["weight"]) if fused else None,
         best_three_share=recipe["evaluate"].get("best_three_share", 0),
@@ -222,18 +248,25 @@ def _command(name: str, recipe: dict[str, Any]) -> list[str]:
         return ["cocondenser", "run", name]
 
 
-def _check_room(parent: Path, served: Path) -> None:
-    """Raises InputError if the disk has too little space for the index, which may be very large."""
+def _check_room(parent: Path, source: "Source", parts: Sequence[Part], vector_type: "VectorType") -> None:
+    """Raises InputError if the disk has too little space for index and vectors, which may be very large."""
     from pipeline.export.files import index_files
+    from pipeline.export.vectors import table_bytes
 
-    total = sum((served / name).stat().st_size for name in index_files(served))
+    if source.served is None:
+        return
+    total = 0
+    if "index" in parts:
+        total += sum((source.served / name).stat().st_size for name in index_files(source.served))
+    if "vectors" in parts:
+        total += table_bytes(source.served_collection, source.served, vector_type)
     free = shutil.disk_usage(parent).free
     if total > free:
         raise InputError(f"{parent}: {size(total)} needed, but {size(free)} free")
 
 
 def _write(
-    source: "Source", target: Path, parts: Sequence[Part]
+    source: "Source", target: Path, parts: Sequence[Part], vector_type: "VectorType"
 ) -> tuple[dict[str, int] | None, dict[str, Any] | None, dict[str, float] | None]:
     """Writes the parts and the page. Returns (counts of differently tokenized texts, figures of ONNX, its speed)."""
     from pipeline.export.files import write_index, write_runs
@@ -258,6 +291,11 @@ def _write(
     if "index" in parts:
         with bar("index") as progress:
             write_index(source, target / "index", progress)
+    if "vectors" in parts and source.served is not None:
+        from pipeline.export.vectors import write_vectors
+
+        with bar("vectors") as progress:
+            write_vectors(source.served_collection, source.served, target / "vectors", vector_type, progress)
     figures, speed = (measured.figures, measured.milliseconds) if measured else (None, None)
     write_page(source, target, parts, reading, figures)
     return reading, figures, speed

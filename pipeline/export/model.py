@@ -55,12 +55,14 @@ def _write(folder: Path, checkpoint: Path, model: Encoder, encoder: EncoderConfi
     question, passage = prompt(encoder.question_prefix), prompt(encoder.passage_prefix)
     vector = replace(read_vector(checkpoint), question_prefix=question, passage_prefix=passage)
     save_checkpoint(folder, model.model, checkpoint, vector=vector)
-    settings: dict[str, Any] = {f"{SIDES[side]}_length": longest for side, longest in lengths.items()}
+    longest = max(lengths.values())
+    settings: dict[str, Any] = {f"{SIDES[side]}_length": length for side, length in lengths.items()}
+    settings["max_seq_length"] = longest  # without it text-embeddings-inference does not start
     if options := encoder_options(checkpoint):
         # Otherwise transformers warns about a missing pooler, and creates an unused random one.
         settings["model_kwargs"] = options
     write_json(folder / "sentence_bert_config.json", settings)
-    write_tokenizer(checkpoint, folder, encoder.title_separator, [*lengths.values()][-1])
+    write_tokenizer(checkpoint, folder, encoder.title_separator, longest)
 
 
 def write_tokenizer(source: Path, folder: Path, title_separator: str, longest: int) -> None:

@@ -1,5 +1,7 @@
 """Writes the README.md of an export."""
 
+import json
+import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ def write_page(
         encoder=source.encoder,
         parts=parts,
         card=card(source),
-        **(_of_model(source.checkpoint) if {"model", "onnx"} & {*parts} else {"vector": None}),
+        **(_of_model(source) if {"model", "onnx"} & {*parts} else {"vector": None}),
         before_question=prompt(source.encoder.question_prefix),
         before_passage=prompt(source.encoder.passage_prefix),
         reading=reading,
@@ -50,19 +52,21 @@ def write_page(
     (folder / "README.md").write_text(text, "utf-8")
 
 
-def _of_model(checkpoint: Path) -> dict[str, Any]:
+def _of_model(source: Source) -> dict[str, Any]:
     """Returns the page's values about an exported model."""
     from pipeline.modeling.checkpoint import encoder_options
     from pipeline.modeling.model_files.model_config import model_config
     from pipeline.modeling.model_files.sentence_transformers_files import is_tied, read_vector, side
     from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 
+    checkpoint = source.checkpoint
     tied, question_model = is_tied(checkpoint), side(checkpoint, "query")
     vector = read_vector(question_model)
     config, dense = model_config(question_model), vector.projection
     specials, names = special_tokens(read_tokenizer(question_model))
     return {
         "vector": vector,
+        "tei": _requests(source, vector.normalise),
         "dimension": config["hidden_size"] if dense is None else len(dense.weight_ED),
         "options": "".join(f", {name}={value}" for name, value in encoder_options(question_model).items()),
         "tied": tied,
@@ -72,3 +76,13 @@ def _of_model(checkpoint: Path) -> dict[str, Any]:
         "pad": (specials.pad, names["pad_token"]),
         "sep": names["sep_token"],
     }
+
+
+def _requests(source: Source, normalise: bool) -> dict[str, str]:
+    """Returns bodies of requests to text-embeddings-inference, quoted for a shell. It normalises unless told not to."""
+    texts = {
+        "question": prompt(source.encoder.question_prefix) + source.question,
+        "passage": prompt(source.encoder.passage_prefix) + "the passage's text",
+    }
+    own = {} if normalise else {"normalize": False}
+    return {name: shlex.quote(json.dumps({"inputs": text, "truncate": True, **own})) for name, text in texts.items()}

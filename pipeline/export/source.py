@@ -35,6 +35,8 @@ class Source:
     """Index of the judged passages by this model; None if the run has none."""
     served: Path | None
     """The index that `cocondenser search` uses."""
+    served_collection: Path
+    """The collection of its passages."""
     runs: Mapping[str, Path]
     """{name in the export: run}; `run` is the model's own."""
     fusion: Choice | None

@@ -113,6 +113,7 @@ def make_store(nodes: dict[str, Path], root: Path, encoder: EncoderConfig) -> St
         made.rename(store.objects / digest)
         refs[node] = Ref(node.partition("-")[0], digest, digest, digest, store.objects / digest, {})
     recipe = {
+        "bm25": CONFIG.model_dump(mode="json"),
         "encoder": encoder.model_dump(),
         "encode": ENCODE.model_dump(),
         "evaluate": EVALUATE.model_dump(),
@@ -137,6 +138,7 @@ def source_of(nodes: dict[str, Path], encoder: EncoderConfig) -> Source:
         relevance=1,
         index=nodes["index-stage1"],
         served=nodes["index-stage1"],
+        served_collection=nodes["ingest"],
         runs={"run": nodes["search-stage1"], "bm25": nodes["bm25"]},
         fusion=Choice("reciprocal_rank", 0.4),
         best_three_share=0,

@@ -76,6 +76,7 @@ NEEDED = {
     "onnx": ["stage1", "ingest", "tokens"],
     "run": ["ingest", "search-stage1", "bm25"],
     "index": ["index-stage1"],
+    "vectors": ["index-stage1", "ingest"],
 }
 
 
@@ -86,6 +87,7 @@ NEEDED = {
         pytest.param("onnx", "what's alpha's beta?", marks=pytest.mark.slow),
         ("run", "what's alpha's beta?"),
         ("index", "what's alpha's beta?"),
+        ("vectors", None),
         ("model", None),
         ("index", None),
     ],
@@ -181,7 +183,7 @@ def test_a_missing_node_or_a_node_without_a_model_is_refused(store, tmp_path):
     refused(store, out, r"--model stage: no such node in the run of one \(did you mean stage1\?\)", model="stage")
     line = "--model ingest: has no retrieval model; these nodes of the run have one: stage1$"
     refused(store, out, line, model="ingest")
-    refused(store, out, "--only modle: no such part; the parts are model, onnx, run, index", only=["modle"])
+    refused(store, out, "--only modle: no such part; the parts are model, onnx, run, index, vectors", only=["modle"])
 
 
 def test_a_model_that_no_index_can_search_is_refused(store, tmp_path):
@@ -194,6 +196,13 @@ def test_a_model_that_no_index_can_search_is_refused(store, tmp_path):
     ref = replace(run.nodes["stage1"], digest=digest, path=store.objects / digest)
     record_run(store, "two", {**run.nodes, "stage2": ref}, run.details)
     refused(store, tmp_path / "out", "--model stage2: has no retrieval model", model="stage2")
+
+
+def test_a_type_of_vectors_without_the_vectors_is_refused(store, tmp_path):
+    arguments = ["export", str(tmp_path / "out"), "--float16", "--store", str(store.root)]
+    result = CliRunner().invoke(app, arguments)
+    assert "--float16: only the part vectors has this option; add --only vectors" in str(result.exception)
+    assert names_in(tmp_path) == ["store"]
 
 
 @pytest.mark.parametrize("damage", ["changed", "short", "gone"])

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -16,8 +17,10 @@ import pytest
 import torch
 from encoders import ENCODER
 from exported import Kind, encoder_of, make_run, source_of
+from searched import write_collection
 
 from pipeline.data.collection import at_rows, passage_ids, read_queries
+from pipeline.data.parquet import parquet_file, read_parquet
 from pipeline.dense.index_files import open_index
 from pipeline.dense.search import top_k
 from pipeline.errors import InputError
@@ -28,11 +31,12 @@ from pipeline.export.model import differing_inputs, write_model
 from pipeline.export.onnx_files import checked, padded, quantise, session, write_onnx
 from pipeline.export.page import write_page
 from pipeline.export.source import Sample, Source, read_sample, spread
+from pipeline.export.vectors import column_names, write_vectors
 from pipeline.modeling.biencoder import encode_rows, load_encoders
 from pipeline.runtime.work import silent
 
 EVERY = 10_000
-PARTS = ("model", "onnx", "run", "index")
+PARTS = ("model", "onnx", "run", "index", "vectors")
 PREFIXES = {"question_prefix": "query:", "passage_prefix": "Tau"}
 KINDS = {
     "bert": Kind(),
@@ -77,6 +81,7 @@ def exported(tmp_path_factory) -> Callable[[str], Export]:
         figures = write_onnx(source, out / "onnx", silent).figures
         write_runs(source, out / "run", silent)
         write_index(source, out / "index", silent)
+        write_vectors(source.served_collection, source.served, out / "vectors", "float32", silent)
         write_page(source, out, PARTS, reading, figures)
         return Export(source, out, reading, figures)
 
@@ -167,7 +172,79 @@ def test_the_model_has_no_files_of_a_training(bert):
     }
 
 
+# text-embeddings-inference
+
+
+def fields(folder: Path, name: str, **types: Any) -> dict[str, Any]:
+    """A JSON object that has at least fields of these types, as the server's parser demands."""
+    value = json.loads((folder / name).read_text())
+    for field, kind in types.items():
+        assert isinstance(value[field], kind), (name, field)
+    return value
+
+
+def test_text_embeddings_inference_can_read_each_folder(export):
+    """The fields that its router and its backend read; there is no binary here."""
+    source = export.source
+    questions, passages = source.encoder.question_tokens, source.passage_tokens
+    lengths = {"": passages} if source.encoder.tied else {"query": questions, "passage": passages}
+    for name, longest in lengths.items():
+        folder = export.folder / "model" / name
+        model = fields(folder, "config.json", architectures=list, model_type=str, max_position_embeddings=int)
+        fields(folder, "config.json", hidden_size=int, pad_token_id=int)
+        assert not model["architectures"][0].endswith(("Classification", "MaskedLM"))
+        pooling = fields(folder, "1_Pooling/config.json", pooling_mode_cls_token=bool, pooling_mode_mean_tokens=bool)
+        assert pooling[f"pooling_mode_{source.encoder.pooling}_token" + "s" * (source.encoder.pooling == "mean")]
+        assert fields(folder, "sentence_bert_config.json", max_seq_length=int)["max_seq_length"] == longest
+        prompts = fields(folder, "config_sentence_transformers.json").get("prompts", {})
+        assert all(isinstance(text, str) for text in prompts.values())
+        modules = json.loads((folder / "modules.json").read_text())
+        known = {f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling", "Dense", "Normalize")}
+        assert {module["type"] for module in modules} <= known
+        if source.encoder.projection:
+            dense = fields(folder, "2_Dense/config.json", in_features=int, out_features=int, bias=bool)
+            assert dense["activation_function"] == "torch.nn.modules.activation.Tanh"
+
+
+def test_the_page_has_the_requests_of_its_model(export):
+    text = (export.folder / "README.md").read_text()
+    bodies = [json.loads(shlex.split(line)[-1]) for line in re.findall(r"^curl .*$", text, re.MULTILINE)]
+    encoder = export.source.encoder
+    assert [body["inputs"] for body in bodies] == [
+        f"{encoder.question_prefix} {export.source.question}".strip(),
+        f"{encoder.passage_prefix} the passage's text".strip(),
+    ]
+    assert {body.get("normalize", True) for body in bodies} == {encoder.normalise}
+    folders = ["model"] if encoder.tied else ["model/query", "model/passage"]
+    assert re.findall(r'-v "\$PWD/(.*?):/model"', text) == folders
+    assert ("always normalises, gives other scores" in " ".join(text.split())) is not encoder.normalise
+
+
+def test_a_title_is_one_text_with_its_passage_for_the_servers_tokenizer(export):
+    """As its tokenizer reads it: special tokens in a text are special tokens."""
+    from tokenizers import Tokenizer
+
+    folder = export.folder / "model" / ("" if export.source.encoder.tied else "passage")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    joined = re.findall(r"A passage with a title is `title(.*?)text`", (export.folder / "README.md").read_text())
+    pair = tokenizer.encode("alpha beta", "gamma delta").ids
+    assert tokenizer.encode("alpha beta" + joined[0] + "gamma delta").ids == pair
+
+
 # ONNX
+
+
+@pytest.mark.slow
+def test_openvino_gives_our_vectors(export):
+    openvino = pytest.importorskip("openvino", reason="an extra of the benchmarks")
+    source, texts = export.source, read_sample(export.source, 30)
+    graph = export.folder / "onnx" / ("model.onnx" if source.encoder.tied else "query.onnx")
+    compiled = openvino.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    for row, expected in zip(
+        texts.question_rows, encode_rows(load_encoders(source.checkpoint)[0], texts.question_rows, 999), strict=True
+    ):
+        inputs = {"input_ids": row[None].astype(np.int64), "attention_mask": np.ones((1, len(row)), np.int64)}
+        np.testing.assert_allclose(compiled(inputs)[0][0], expected, atol=1e-4)
 
 
 def test_a_graph_gives_torchs_vectors_in_any_batch(export):
@@ -214,6 +291,40 @@ def test_equal_models_give_equal_bytes_without_this_machines_paths(bert, tmp_pat
         assert data == (bert.folder / "onnx" / name).read_bytes()
         for part in (str(Path(__file__).parents[3]), str(tmp_path), ".py", sys.prefix):
             assert part.encode() not in data
+
+
+# Vectors
+
+
+def test_the_table_has_the_vectors_of_the_index_in_row_groups(bert, monkeypatch, tmp_path):
+    monkeypatch.setattr("pipeline.export.vectors.ROWS", 50)
+    for kind in ("float32", "float16"):
+        write_vectors(bert.source.served_collection, bert.source.served, tmp_path / kind, kind, silent)
+        path = tmp_path / kind / "passages.parquet"
+        with parquet_file(path) as file:
+            assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [50, 50, 20]
+        table = read_parquet(path)
+        np.testing.assert_array_equal(
+            np.array(table["vector"].to_pylist(), np.float32), open_index(bert.source.served).vectors_ND
+        )
+    assert table["id"].to_pylist() == passage_ids(bert.source.collection)
+    sizes = [(tmp_path / kind / "passages.parquet").stat().st_size for kind in ("float32", "float16")]
+    assert sizes[1] < sizes[0]
+
+
+def test_vectors_of_other_passages_are_refused(bert, tmp_path):
+    other = write_collection(tmp_path / "other", [("p0", "d0", "", "one")], [], [])
+    with pytest.raises(InputError, match=r"120 vectors for 1 passages; "):
+        write_vectors(other, bert.source.served, tmp_path / "out", "float32", silent)
+
+
+def test_names_of_metadata_do_not_collide():
+    assert column_names(["year", "ID", "metadata_id", "vector"]) == [
+        "year",
+        "metadata_metadata_ID",
+        "metadata_id",
+        "metadata_vector",
+    ]
 
 
 # Measures, runs, index
@@ -275,7 +386,7 @@ def test_positions_are_evenly_spread():
 
 def test_the_code_of_the_page_runs_and_its_vectors_agree(export, monkeypatch, capsys):
     monkeypatch.chdir(export.folder)
-    assert len(export.blocks) == 6
+    assert len(export.blocks) == 7
     known: dict[str, Any] = {}
     for block in export.blocks:
         if "pyserini" not in block:
@@ -289,7 +400,7 @@ def test_the_code_of_the_page_runs_and_its_vectors_agree(export, monkeypatch, ca
     assert str([ids[row] for row in rows[0]]) in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("parts", [["model"], ["onnx"], ["index"], ["run"], ["onnx", "index"]])
+@pytest.mark.parametrize("parts", [["model"], ["onnx"], ["index"], ["run"], ["vectors"], ["onnx", "index"]])
 def test_the_page_describes_only_the_exported_parts(bert, tmp_path, parts, monkeypatch):
     for part in parts:
         (tmp_path / part).symlink_to(bert.folder / part)
