@@ -176,7 +176,7 @@ def report_notices(node: str, notices: Sequence[str]) -> None:
         else:
             equal[first] += 1
     for first, count in equal.items():
-        report_line(f"{node}: {counted(count, 'notices')} equal to those of {first}")
+        report_line(f"{node}: {counted(count, 'notices')} as for {first}")
 
 
 def earlier(store: Store, key: Key, since: datetime | None) -> list[Path]:

@@ -140,7 +140,7 @@ def test_notices_that_a_later_node_repeats_are_counted(monkeypatch: pytest.Monke
         report_notices("ingest-whole", ["empty: 1", "copies: 3"])
     assert lines == [
         *("ingest: empty: 1", "ingest: copies: 2"),
-        *("ingest-whole: copies: 3", "ingest-whole: 1 notice equal to those of ingest"),
+        *("ingest-whole: copies: 3", "ingest-whole: 1 notice as for ingest"),
     ]
 
 
