@@ -2,6 +2,8 @@
 
 import errno
 import os
+from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from pipeline.errors import InputError
@@ -29,6 +31,13 @@ def expand_home(path: str | Path, field: str = "") -> Path:
 def relative_to(folder: Path | None, path: str | Path) -> Path:
     """Returns `path`, relative to `folder` unless it is absolute. None: relative to the current folder."""
     return (folder or Path()) / expand_home(path)
+
+
+def without_common_folder(paths: Sequence[str]) -> list[str]:
+    """Returns the paths without the folders with which all of them begin."""
+    levels = zip(*(Path(path).parent.parts for path in paths), strict=False)
+    common = sum(1 for _ in takewhile(lambda names: len(set(names)) == 1, levels))
+    return [str(Path(*Path(path).parts[common:])) for path in paths]
 
 
 def is_new_folder(path: Path) -> bool:

@@ -1,7 +1,8 @@
 """The one task of the flow: a stage's artifact, from the store, or built now."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
@@ -36,7 +37,7 @@ from tasks.node import Node, Order
 from tasks.notices import with_notices
 from tasks.ray_shards import spread
 from tasks.stages import STAGES
-from tasks.terminal import bar, duration, lines, log_lines, print_line
+from tasks.terminal import bar, duration, first_to_report, lines, log_lines, print_line
 
 EARLIER = 32
 """Maximum number of earlier artifacts whose parts a stage may reuse."""
@@ -159,11 +160,23 @@ def report_artifact(node: Node, built: Built, started_at: float, width: int) -> 
     ]
     what = f"  {', '.join(sizes)}" if sizes else ""
     print_line(f"  {node.name:<{width}} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}{what}[/]")
-    for line in read_notices(built.ref.metrics):
-        report_line(f"{node.name}: {line}")
+    report_notices(node.name, read_notices(built.ref.metrics))
     page.best_effort(page.show_metrics, node.name, built.ref, how, started_at)
     page.best_effort(page.show_loss, node.name, built.ref.path)
     page.best_effort(page.show_pictures, node.name, built.ref.path)
+
+
+def report_notices(node: str, notices: Sequence[str]) -> None:
+    """Reports notices. Those that another node has reported word for word are counted, such as `ingest-whole`'s."""
+    equal: Counter[str] = Counter()
+    for notice in notices:
+        first = first_to_report(notice, node)
+        if first == node:
+            report_line(f"{node}: {notice}")
+        else:
+            equal[first] += 1
+    for first, count in equal.items():
+        report_line(f"{node}: {counted(count, 'notices')} as for {first}")
 
 
 def earlier(store: Store, key: Key, since: datetime | None) -> list[Path]:

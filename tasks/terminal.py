@@ -21,6 +21,8 @@ from tasks.printable import guard_consoles
 guard_consoles()
 TERMINAL: ContextVar[Console | None] = ContextVar("TERMINAL", default=None)
 """Where lines are shown. None (as in a worker): nowhere; Prefect's log has them."""
+NOTICES: ContextVar[dict[str, str] | None] = ContextVar("NOTICES", default=None)
+"""{a notice that is shown: the node that reported it first}, of this command. None: no terminal."""
 
 SILENT = ("step", "skipped", "tokens")
 """Figures of a training that are not shown while it runs."""
@@ -38,11 +40,18 @@ WIDEST = 10_000
 
 @contextmanager
 def shown_in(console: Console) -> Iterator[None]:
-    token = TERMINAL.set(console)
+    token, shown = TERMINAL.set(console), NOTICES.set({})
     try:
         yield
     finally:
+        NOTICES.reset(shown)
         TERMINAL.reset(token)
+
+
+def first_to_report(notice: str, node: str) -> str:
+    """Returns the node that reported this notice first in the terminal; `node` itself if no other one did."""
+    shown = NOTICES.get()
+    return node if shown is None else shown.setdefault(notice, node)
 
 
 def print_line(text: str) -> None:

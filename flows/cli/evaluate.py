@@ -23,7 +23,7 @@ from flows.cli.options import (
     warn,
     warn_questions_without_results,
 )
-from pipeline.paths import expand_home
+from pipeline.paths import expand_home, without_common_folder
 
 if TYPE_CHECKING:
     from pipeline.evaluate.run_files import Counts
@@ -56,9 +56,10 @@ def evaluate(
         print_json(asdict(evaluation))
         return
     out.print(f"{counted(evaluation.questions, 'questions')}, mean [95 % interval]", highlight=False)
-    print_table(measures_table(evaluation.systems))
+    names = dict(zip(evaluation.systems, without_common_folder([*evaluation.systems]), strict=True))
+    print_table(measures_table({names[path]: figures for path, figures in evaluation.systems.items()}))
     for pair in evaluation.differences:
-        out.print(f"\n{pair.a} − {pair.b}", markup=False, highlight=False, soft_wrap=True)
+        out.print(f"\n{names[pair.a]} − {names[pair.b]}", markup=False, highlight=False, soft_wrap=True)
         print_table(differences_table(pair.measures))
     if evaluation.questions_without_relevant:
         warn(f"{qrels}: questions without a relevant passage, left out: {evaluation.questions_without_relevant:,}")

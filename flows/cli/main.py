@@ -50,7 +50,8 @@ app = typer.Typer(
 )
 EXAMPLES: dict[Callable[..., None], str] = {
     run: """run pydocs-small --set cocondenser.budget='1_000_000 tokens' --until stage1
-run text --model models/all-MiniLM-L6-v2 --set ingest.path=notes
+run text --model models/all-MiniLM-L6-v2 --adapt --set ingest.path=notes
+run adapt --model models/all-MiniLM-L6-v2 --adapt --collection data/adi
 run adapt --model intfloat/e5-small-v2 --collection data/scifact
 run adapt --model intfloat/e5-small-v2 --collection data/scifact --set 'evaluate.others=\\[data/nfcorpus]'
 run generated --model models/all-MiniLM-L6-v2 --collection notes --set generate.pretrained=google/flan-t5-base""",
@@ -58,9 +59,10 @@ run generated --model models/all-MiniLM-L6-v2 --collection notes --set generate.
     runs: "runs --recipe pydocs-small",
     compare: "compare pydocs-small text --measure nDCG@10",
     plan: """plan pydocs-small --set stage2.epochs=4
-plan text --model models/all-MiniLM-L6-v2 --set ingest.path=notes
+plan text --model models/all-MiniLM-L6-v2 --adapt --set ingest.path=notes
 plan text --set ingest.path=notes --set generate.endpoint=http://localhost:11434/v1 --set generate.model=llama3.2""",
-    search: 'search "How do I merge two sorted lists into one?"',
+    search: """search "How do I merge two sorted lists into one?"
+search "how is a date parsed" --where "source = 'pandas'" --by dense""",
     serve_search: """serve-search --port 8080
 serve-search --log searches.jsonl
 serve-search --recipe text --follow
@@ -68,9 +70,11 @@ serve-search --host 0.0.0.0 --token-file token --certificate server.pem --key se
     export: """export my-model
 export my-model --only model --only vectors""",
     evaluate: "evaluate bm25.trec dense.trec --qrels qrels.test.tsv",
-    evaluate_model: "evaluate-model models/all-MiniLM-L6-v2 data/scifact",
+    evaluate_model: """evaluate-model models/all-MiniLM-L6-v2 data/scifact
+evaluate-model models/all-MiniLM-L6-v2 data/adi --adapt""",
     judge: """judge --questions questions.txt --out judged
-judge pydocs-small text --systems fusion --out judged""",
+judge pydocs-small text --systems fusion --out judged
+judge --questions questions.txt --out judged-by-model --endpoint http://127.0.0.1:8000/v1 --model NAME""",
     log_questions: "log-questions searches.jsonl --judged judged --out clicked",
     agreement: "agreement judged/qrels/test.tsv colleague/qrels/test.tsv",
     fuse: "fuse bm25.trec gar.trec --qrels qrels.dev.tsv --out both.trec",

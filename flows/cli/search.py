@@ -109,8 +109,8 @@ def print_answers(engine: "Engine", answers: "list[Answer]") -> None:
                 (f"  {answer.score:#.4g}", "dim"),
             )
         )
-        if answer.metadata:
-            values = (f"{name} {value}" for name, value in answer.metadata.items() if value is not None)
+        # `folder` is empty for the files of the collection's own folder
+        if values := [f"{name} {value}" for name, value in answer.metadata.items() if value not in (None, "")]:
             out.print(Padding(Text("  ".join(values), "dim"), (0, 0, 0, 4)))
         if answer.question:
             out.print(Padding(Text(answer.question, "italic"), (0, 0, 0, 4)))

@@ -68,7 +68,8 @@ def _step(store: Store, node: Node, steps: dict[str, Step], recipe: str | None) 
     inputs = {name: steps[source.name] for name, source in node.inputs.items() if source is not None}
     waiting = list(dict.fromkeys(step.node for step in inputs.values() if step.ref is None))
     if waiting:
-        why = f"unknown until {' and '.join(waiting)} {'is' if len(waiting) == 1 else 'are'} built"
+        names = " and ".join(filter(None, (", ".join(waiting[:-1]), waiting[-1])))
+        why = f"unknown until {names} {'is' if len(waiting) == 1 else 'are'} built"
         return Step(node.name, "unknown", [why], seconds, size, None)
     try:
         key = key_of(store, node.stage, node.config, {name: step.ref for name, step in inputs.items()}, node.shared)

@@ -87,8 +87,11 @@ def write_pngs(out: Path, pictures: Iterable[Picture]) -> None:
 
 
 def colour_of(system: str) -> str:
-    """Returns the page's name of a system's colour: rounds have their stage's, an existing model the last one's."""
-    name = "stage2" if system == "model" else re.sub(r"-\d$", "", system)
+    """Returns the page's name of a system's colour: rounds have their stage's.
+
+    An existing model has the last stage's. Adapted, it has the reranker's, which it seldom meets.
+    """
+    name = {"model": "stage2", "adapted": "rerank"}.get(system, re.sub(r"-\d$", "", system))
     return name if name in SYSTEMS else "quiet"
 
 

@@ -1,6 +1,7 @@
 """The task that runs a stage, with a real Prefect server."""
 
 import base64
+import io
 import logging
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
+from rich.console import Console
 
 from artifacts.errors import Damaged
 from artifacts.records import Ref
@@ -24,8 +26,9 @@ from pipeline.runtime.work import Machine, Metrics, Work, silent
 from tasks import page
 from tasks.keys import key_of
 from tasks.node import Node, Order
-from tasks.run import earlier, stage
+from tasks.run import earlier, report_notices, stage
 from tasks.stages import STAGES, Stage
+from tasks.terminal import shown_in
 
 pytestmark = pytest.mark.usefixtures("letters", "harness")
 
@@ -127,6 +130,18 @@ def test_a_notice_is_shown_each_time(store: Store, machine: Machine, monkeypatch
     notices = [line for line in printed if "letters" in line]
     assert ["odd \\[letters]" in line for line in notices] == [True, False] * 2
     assert ["few letters" in line for line in notices] == [False, True] * 2
+
+
+def test_notices_that_a_later_node_repeats_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr("tasks.run.report_line", lines.append)
+    with shown_in(Console(file=io.StringIO())):
+        report_notices("ingest", ["empty: 1", "copies: 2"])
+        report_notices("ingest-whole", ["empty: 1", "copies: 3"])
+    assert lines == [
+        *("ingest: empty: 1", "ingest: copies: 2"),
+        *("ingest-whole: copies: 3", "ingest-whole: 1 notice as for ingest"),
+    ]
 
 
 def test_log_lines_of_a_stage_are_shown_with_its_name(

@@ -42,7 +42,7 @@ def agreement(
         print_json({"a": str(a), "b": str(b), **asdict(found)})
         return
     passages, questions = counted(found.passages, "passages"), counted(found.questions, "questions")
-    out.print(f"{passages} of {questions}, [95 % interval]", markup=False, highlight=False)
+    out.print(f"{passages} of {questions}, agreement [95 % interval]", markup=False, highlight=False)
     table = columns()
     for name in ("", ""):
         table.add_column(name)
@@ -55,7 +55,8 @@ def agreement(
     for name, text in names.items():
         table.add_row(text, estimate_text(found.measures[name]))
     print_table(table)
-    out.print("\npassages by the grade of a (rows) and of b (columns)", markup=False, highlight=False)
+    heading = f"\npassages by their grades in {a} (rows) and {b} (columns)"
+    out.print(heading, markup=False, highlight=False, soft_wrap=True)
     counts = columns()
     for heading in ("", *map(str, found.grades)):
         counts.add_column(heading, justify="right")

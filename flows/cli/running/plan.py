@@ -41,10 +41,11 @@ def plan(
 ) -> None:
     """Show what a run would do and why, with an estimate of time and disk space.
 
-    It comes from earlier builds. Stages that train a model, encode passages or score pairs (reranking, labels) and were
-    never built are estimated to one digit (~20 min), from the size of the texts and the speed of this machine, which is
-    measured in a few seconds. Other stages that were never built have no estimate: their time is `?`. The stage
-    `generate` shows its requests to a language model, and their cost if the recipe has a price (docs/questions.md).
+    Times and sizes come from earlier builds.
+    A stage that was never built has an estimate with one digit (~20 min) if it trains a model, encodes or scores.
+    The estimate is the size of the texts over the speed of this machine, which is measured once, in a few seconds.
+    Other stages that were never built have no estimate: their time is `?`.
+    The stage `generate` shows its requests to a language model, and their cost if the recipe has a price.
     """
     from artifacts.store import Store
     from flows.dag import nodes

@@ -32,7 +32,7 @@ def prefect_for(run: "Run[Any]", details: str | None = None) -> Iterator[None]:
         try:
             with reachable_server() as (address, own):
                 starting.stop()
-                page = f"{'its own page' if own else 'the page'} {address.removesuffix('/api')}"
+                page = f"Prefect's page {address.removesuffix('/api')}{' until it ends' if own else ''}"
                 rest = escape(f"{details}, store {run.store.root}, {page}")
                 terminal.print(f"[bold]{escape(title)}[/]{rest}", highlight=False, soft_wrap=True)
                 yield

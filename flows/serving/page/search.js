@@ -18,7 +18,7 @@ function answerItem(answer, search) {
   item.tabIndex = -1;
   if (answer.title && answer.title !== answer.doc_id) item.append(element("div", "id", answer.doc_id));
   if (answer.question) item.append(element("p", "asked", answer.question));
-  const values = Object.entries(answer.metadata).filter(([, value]) => value !== null);
+  const values = Object.entries(answer.metadata).filter(([, value]) => value !== null && value !== "");
   if (values.length) {
     const chips = values.map(([name, value]) => element("li", "", element("b", "", `${name} `), String(value)));
     item.append(element("ul", "values", ...chips));

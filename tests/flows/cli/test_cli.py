@@ -4,9 +4,12 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 from writing import put
 
@@ -16,23 +19,38 @@ from flows.recipes.yaml_layers import RECIPES, SENTENCES, listed, summaries
 from flows.sentences.recipe import resolve_sentences
 
 HEAVY = ("torch", "transformers", "prefect", "pyarrow", "pandas", "numpy")
-COMMANDS = [
-    *((name,) for name in ("run", "update", "plan", "search", "serve-search", "export", "evaluate-model", "recipes")),
-    *((name,) for name in ("runs", "compare", "evaluate", "fuse", "up", "train-node", "deployments")),
-    ("artifacts",),
-    *(("artifacts", name) for name in ("ls", "show", "path", "verify", "gc", "pack", "unpack")),
-    ("ablation",),
-    *(("ablation", name) for name in ("list", "plan", "run", "join")),
-    ("sentences",),
-    *(("sentences", name) for name in ("recipes", "plan", "run")),
-]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """All commands below the group, and groups of commands."""
+    for name, command in group.commands.items():
+        yield (*path, name)
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+
+
+def command_of(path: tuple[str, ...]) -> Any:
+    command: Any = get_command(app)
+    for name in path:
+        command = command.commands[name]
+    return command
+
+
+ALL = tuple(commands(get_command(app)))
+
+
+@pytest.mark.parametrize("command", ALL, ids=" ".join)
 def test_help_has_an_example(command: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "120"})
     assert result.exit_code == 0
     assert f"cocondenser {' '.join(command)}" in result.output.split("Example:")[1]
+
+
+@pytest.mark.parametrize("command", ALL, ids=" ".join)
+def test_lines_of_help_end_with_sentences(command: tuple[str, ...]) -> None:
+    text = command_of(command).help
+    _, *others = text.split("\n\n")  # the first paragraph is wrapped; the others keep their ends of lines
+    assert [line for paragraph in others for line in paragraph.splitlines() if not line.endswith((".", ":"))] == []
 
 
 def test_help_imports_nothing_heavy(run_cli, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_killed_run_leaves_no_server(ending: signal.Signals, environment: dict
         )
         try:
             end = time.monotonic() + 120
-            while not (page := re.search(r"its own page (http://127.0.0.1:\d+)", log.read_text())):
+            while not (page := re.search(r"Prefect's page (http://127.0.0.1:\d+) until it ends", log.read_text())):
                 assert run.poll() is None, log.read_text()
                 assert time.monotonic() < end, log.read_text()
                 time.sleep(0.2)

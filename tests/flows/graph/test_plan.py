@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,9 @@ def test_nodes_after_one_to_build_are_unknown(store: Store, source: Path) -> Non
     steps = plan(store, [ingest, tokenizer])
     assert [step.action for step in steps] == ["build", "unknown"]
     assert steps[1].why == ["unknown until ingest is built"]
+    inputs = {f"input{n}": replace(ingest, name=f"ingest{n}") for n in range(3)}
+    *_, last = plan(store, [*inputs.values(), Node("tokens", "tokens", tokenizer.config, inputs)])
+    assert last.why == ["unknown until ingest0, ingest1 and ingest2 are built"]
 
 
 def test_a_broken_artifact_is_reported_and_not_removed(store: Store, source: Path) -> None:

@@ -265,6 +265,18 @@ def test_an_answer_names_almost_equal_passages(count, line, both, encoded, monke
     assert [text for text in lines if text] == ["x", *([line] if line else [])]
 
 
+@pytest.mark.parametrize(
+    ("metadata", "line"),
+    [({"folder": "a", "pages": 0}, "folder a  pages 0"), ({"folder": "", "pages": None, "ending": "md"}, "ending md")],
+)
+def test_an_answer_shows_the_metadata_that_it_has(metadata, line, both, encoded, monkeypatch) -> None:
+    passage = {"doc_id": "doc", "passage_id": "p", "title": "", "text": "text", "excerpt": "text"}
+    answer = Answer(rank=1, score=0.5, **passage, highlights=[], question="", metadata=metadata)
+    monkeypatch.setattr("flows.serving.ask.ask", lambda session, questions: [[answer]])
+    result = CliRunner().invoke(app, ["search", QUESTION, "--store", str(both.root)])
+    assert result.stdout.splitlines()[3].strip() == line
+
+
 def test_the_command_names_the_recipe_and_the_system(both, encoded) -> None:
     arguments = ["search", QUESTION, "--store", str(both.root)]
     assert CliRunner().invoke(app, arguments).stdout.startswith(f"one, dense + BM25: {WAY}\n")

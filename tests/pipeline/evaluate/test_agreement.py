@@ -72,6 +72,7 @@ def test_only_passages_that_both_judge_count(tmp_path) -> None:
     shown = CliRunner().invoke(app, ["agreement", str(a), str(b)]).stdout
     assert "2 passages of 1 question" in shown
     assert "1.000 [1.000, 1.000]" in shown
+    assert f"grades in {a} (rows) and {b} (columns)" in shown
 
 
 def test_judges_without_a_common_passage_are_refused(tmp_path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 from writing import put
 
+from flows.cli.main import app
 from pipeline.data.qrels import read_qrels
 from pipeline.data.run_files import run_file_rows
 from pipeline.data.text.text_files import columns, json_list
@@ -18,6 +20,7 @@ from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.run_files import Counts, Evaluated, evaluate_files
 from pipeline.evaluate.shallow import shallow
 from pipeline.negatives.from_file import tsv_records
+from pipeline.paths import without_common_folder
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data" / "msmarco_pieces"
 
@@ -183,3 +186,25 @@ def test_names_that_hold_a_minus_are_distinguished(tmp_path):
     result = evaluated(*(put(tmp_path, name, "q Q0 a 1 1 x") for name in ("c", "b - c", "a", "a - b")), qrels=qrels)
     assert len({(Path(pair.a).name, Path(pair.b).name) for pair in result.differences}) == 6
     assert {mean(result, tmp_path / name, "RR@10") for name in ("c", "b - c", "a", "a - b")} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["judged/runs/a.trec", "judged/runs/b.trec"], ["a.trec", "b.trec"]),
+        (["mine/run.trec", "yours/run.trec"], ["mine/run.trec", "yours/run.trec"]),
+        (["runs/a/x.trec", "runs/b.trec"], ["a/x.trec", "b.trec"]),
+        (["../runs/a.trec"], ["a.trec"]),
+        (["/tmp/a.trec", "b.trec"], ["/tmp/a.trec", "b.trec"]),
+    ],
+)
+def test_tables_name_files_without_their_common_folder(paths, names):
+    assert without_common_folder(paths) == names
+
+
+def test_the_command_shows_short_names(tmp_path):
+    qrels = put(tmp_path, "qrels", "q 0 a 1")
+    runs = [put(tmp_path, name, "q Q0 a 1 1 x") for name in ("first.trec", "second.trec")]
+    shown = CliRunner().invoke(app, ["evaluate", *map(str, runs), "--qrels", str(qrels)]).stdout
+    assert "second.trec − first.trec" in shown
+    assert str(tmp_path) not in shown

@@ -71,6 +71,7 @@ def test_rounds_and_other_systems_have_a_colour():
 
     names = ["bm25", "stage2", "stage2-2", "rerank", "GAR-2", "stage2 + GAR-2", "fusion"]
     assert [*map(colour_of, names)] == ["bm25", "stage2", "stage2", "rerank", "quiet", "quiet", "fusion"]
+    assert colour_of("model") != colour_of("adapted") != "quiet"
     figures = {name: {"mean": 0.5, "low": 0.4, "high": 0.6} for name in names}
     picture = ladder("ladder", figures, {n: n for n in names}, "MRR@10").svg
     assert "stage2 + GAR-2" in picture
