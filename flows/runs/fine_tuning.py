@@ -146,7 +146,11 @@ def _of_adapted(model: Model, layer: Layer) -> dict[Keys, Any]:
         ("adapt", "queries"): ADAPT_QUERIES,
         ("evaluate", "fusions"): [["bm25", "model"]],
     }
-    sections = {"encoder": model.encoder, "encode": {"passage_tokens": model.passage_tokens}}
+    sections = {
+        "encoder": model.encoder,
+        "encode": {"passage_tokens": model.passage_tokens},
+        "attention": {"sections": 0},  # compares pre-trainings
+    }
     return place | dict(_unset(layer, sections))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.data.ingest_notices import NOTICES
 from pipeline.data.stored import read_table
 from pipeline.evaluate.attention import TABLE
 from pipeline.evaluate.short_tables import label
@@ -49,7 +50,8 @@ def shown_counts(counts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Returns counts of ingest.json, nested ones with their path, without zeros."""
     shown: dict[str, str] = {}
     for name, value in counts.items():
-        label = f"{prefix}{name}".replace("_", " ")
+        text, _ = NOTICES.get(name, (name.replace("_", " "), ""))
+        label = f"{prefix}{text}"
         if isinstance(value, Mapping):
             shown |= shown_counts(value, f"{label}: ")
         elif value:

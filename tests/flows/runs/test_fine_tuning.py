@@ -64,7 +64,7 @@ def test_adapt_trains_nothing_and_searches_with_the_adapted_model(store: Store, 
     folder = sentence(tmp_path / "m", prompts=PROMPTS)
     recipe = resolve("text", fine_tuning(store, "text", str(folder), None, adapt=True).settings)
     names = {node.name for node in nodes(recipe)}
-    assert not {"initial", "stage1", "mine", "stage2"} & names
+    assert not {"initial", "stage1", "mine", "stage2", "attention"} & names
     assert {"model", "adapted", "search-adapted", "encode-whole"} <= names
     assert (recipe.model, recipe.tokenizer.path, recipe.encoder.question_prefix) == (folder, folder, QUERY)
     assert recipe.evaluate.fusions == [["bm25", "model"]]
