@@ -93,7 +93,7 @@ def pack(
     if not path.absolute().parent.is_dir():
         raise StoreError(f"{path.absolute().parent}: no such folder")
     with contents(store, run, without) as packed:
-        _check_lengths(path, packed)
+        check_lengths(path, packed)
         done = 0
 
         def moved(count: int) -> None:
@@ -103,9 +103,7 @@ def pack(
 
         with _whole(path) as unfinished:
             archive.write_archive(unfinished, packed.files, moved)
-    return PackedRun(
-        path, run.name, run.created, packed.artifacts, packed.left_out, packed.bytes, path.stat().st_size
-    )
+    return PackedRun(path, run.name, run.created, packed.artifacts, packed.left_out, packed.bytes, path.stat().st_size)
 
 
 @contextmanager
@@ -183,7 +181,7 @@ def _members(
             yield Member(f"{base}/{entry.name}", entry.size, entry.sha256), folder / entry.name
 
 
-def _check_lengths(path: Path, packed: Contents) -> None:
+def check_lengths(path: Path | str, packed: Contents) -> None:
     """Raises `StoreError` if the pack is too large to unpack."""
     index, *members = (member for member, _ in packed.files)
     lineage = sum(member.size for member in members if not member.name.startswith("objects/"))

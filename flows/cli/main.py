@@ -19,7 +19,7 @@ from flows.cli.judging.judge import judge
 from flows.cli.judging.log_questions import log_questions
 from flows.cli.listing import print_recipes
 from flows.cli.options import Json, fail
-from flows.cli.pack import pack_run, unpack_run
+from flows.cli.pack import list_pushed, pack_run, pull_run, push_run, unpack_run
 from flows.cli.running.ablation import ablation_app
 from flows.cli.running.plan import plan
 from flows.cli.running.run import run, update
@@ -82,6 +82,9 @@ for command, examples in EXAMPLES.items():
 for name, pack_command, example in (
     ("pack", pack_run, "pack pydocs-small run.tar.zst"),
     ("unpack", unpack_run, "unpack run.tar.zst --store other"),
+    ("push", push_run, "push s3://bucket/runs pydocs-small"),
+    ("pull", pull_run, "pull s3://bucket/runs pydocs-small"),
+    ("pushed", list_pushed, "pushed s3://bucket/runs"),
 ):
     epilog = f"Example: [bold]cocondenser artifacts {example}[/bold]"
     artifacts_app.command(name, epilog=epilog)(pack_command)
