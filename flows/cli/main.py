@@ -66,7 +66,8 @@ serve-search --log searches.jsonl
 serve-search --recipe text --follow
 serve-search --host 0.0.0.0 --token-file token --certificate server.pem --key server.key""",
     export: """export my-model
-export my-model --only model --only vectors""",
+export my-model --only model --only vectors
+export my-model --only model --push hub:my-name/my-model""",
     evaluate: "evaluate bm25.trec dense.trec --qrels qrels.test.tsv",
     evaluate_model: "evaluate-model models/all-MiniLM-L6-v2 data/scifact",
     judge: """judge --questions questions.txt --out judged
