@@ -56,8 +56,8 @@ def export(
     from pipeline.formatting import share_text
     from tasks.terminal import shown_in, size
 
+    done = earlier_export(folder, recipe, model, only or []) if push and not overwrite else None
     target = check_push(push, public)
-    done = earlier_export(folder, recipe, model, only or []) if target and not overwrite else None
     with shown_in(terminal):
         numbers: VectorType = "float16" if float16 else "float32"
         if done is None:

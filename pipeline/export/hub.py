@@ -4,12 +4,14 @@ The token is the one that huggingface_hub finds (HF_TOKEN, `hf auth login`); not
 """
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.errors import InputError, reason
 from pipeline.runtime.hub import HUB_NAME
+from pipeline.runtime.network import check_usable
 
 FOLDERS = ("model/*", "onnx/*", "run/*", "index/*", "vectors/*")
 """Files of an earlier export on the hub that are removed if the new one does not have them."""
@@ -26,6 +28,7 @@ def check_target(name: str, public: bool) -> str:
         raise InputError(f"--push hub:{name}: not the name of a model: use NAME or USER/NAME")
     if get_token() is None:
         raise InputError(f"--push hub:{name}: no token: `hf auth login`, or set HF_TOKEN")
+    check_usable(f"hub:{name}")
     with _one_line(name):
         api = HfApi()
         repository = name if "/" in name else f"{api.whoami()['name']}/{name}"
@@ -48,7 +51,8 @@ def send(folder: Path, files: Sequence[str], repository: str, public: bool) -> s
     """
     from huggingface_hub import HfApi
 
-    with _one_line(repository):
+    with _one_line(repository), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "It seems that you are about to commit a data file")  # lists in run/
         api = HfApi()
         address = api.create_repo(repository, private=not public, exist_ok=True)
         api.upload_folder(
@@ -72,7 +76,7 @@ def _one_line(name: str) -> Iterator[None]:
         what = {
             401: "the hub does not accept the token: `hf auth login`, or set HF_TOKEN",
             403: "the token gives no right to write there",
-        }.get(error.response.status_code, reason(error))
+        }.get(error.response.status_code, error.server_message or reason(error))
         raise InputError(f"--push hub:{name}: {what}") from error
     except Exception as error:  # its own errors, those of HTTP and of the system
         raise InputError(f"--push hub:{name}: {reason(error)}") from error
