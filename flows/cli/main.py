@@ -145,6 +145,8 @@ def main(command: Callable[[], object] = app) -> None:
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
             resumes = sys.argv[1:2] in (["run"], ["update"]) or sys.argv[2:3] == ["run"]
+            moves = sys.argv[1:3] in (["artifacts", "push"], ["artifacts", "pull"])
             advice = "; the same command resumes from the last checkpoint" if resumes else ""
+            advice = "; the same command continues" if moves else advice
             fail(f"interrupted{advice}", INTERRUPTED)
         raise

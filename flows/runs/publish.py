@@ -29,7 +29,7 @@ def check_push(push: str | None, public: bool) -> str | None:
 def earlier_export(out: Path, recipe: str | None, model: str | None, only: Sequence[str]) -> Exported | None:
     """Returns the complete export in `out`; None if the folder is new.
 
-    Raises InputError if the folder is not an export, lacks one of its files, or was made with other options.
+    Raises InputError if the folder is not an export, lacks one of its files, or has other options.
     """
     if is_new_folder(out):
         return None
