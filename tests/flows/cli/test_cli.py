@@ -255,6 +255,8 @@ def test_a_full_disk_behind_standard_output_is_one_line(run_cli, environment, tm
         (["run", "tiny"], "error: interrupted; the same command resumes from the last checkpoint\n"),
         (["ablation", "run", "tiny"], "error: interrupted; the same command resumes from the last checkpoint\n"),
         (["sentences", "run", "stsb"], "error: interrupted; the same command resumes from the last checkpoint\n"),
+        (["artifacts", "push", "there"], "error: interrupted; the same command continues\n"),
+        (["artifacts", "pull", "there"], "error: interrupted; the same command continues\n"),
         (["recipes"], "error: interrupted\n"),
         (["plan", "update"], "error: interrupted\n"),
     ],
