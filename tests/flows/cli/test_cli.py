@@ -267,6 +267,7 @@ def test_ctrl_c_reports_how_to_resume_where_possible(arguments, line, monkeypatc
 
     monkeypatch.setattr("flows.recipes.yaml_layers.named", interrupt)
     monkeypatch.setattr("flows.recipes.yaml_layers.parse", interrupt)
+    monkeypatch.setattr("flows.graph.selection.store_folder", interrupt)
     monkeypatch.setattr(sys, "argv", ["cocondenser", *arguments])
     with pytest.raises(SystemExit) as exit_error:
         main()
