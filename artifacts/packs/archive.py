@@ -82,10 +82,19 @@ def open_archive(path: Path) -> Iterator["Reader"]:
         yield Reader(path, stream)
 
 
+@contextmanager
+def open_bytes(name: str, data: bytes) -> Iterator["Reader"]:
+    """Opens the bytes of an archive for reading; errors name it `name`."""
+    import pyarrow as pa
+
+    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        yield Reader(name, stream)
+
+
 class Reader:
     """Reads an archive from start to end. Any fault raises a `StoreError` that names the file."""
 
-    def __init__(self, path: Path, stream: Any) -> None:
+    def __init__(self, path: Path | str, stream: Any) -> None:
         self.path, self.stream = path, stream
 
     def wrong(self, what: str) -> StoreError:

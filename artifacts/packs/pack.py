@@ -55,6 +55,20 @@ class PackedRun:
     """Bytes of the compressed file."""
 
 
+@dataclass(frozen=True)
+class Contents:
+    """The files of a pack, in order, each with its source: the index, the records, and the objects."""
+
+    files: list[tuple[Member, Path | bytes]]
+    artifacts: int
+    left_out: list[str]
+    """Nodes whose files are not among them."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(member.size for member, _ in self.files)
+
+
 def pack(
     store: Store,
     run: RunRecord,
@@ -78,6 +92,26 @@ def pack(
         raise StoreError(f"{path}: exists already; --overwrite replaces it")
     if not path.absolute().parent.is_dir():
         raise StoreError(f"{path.absolute().parent}: no such folder")
+    with contents(store, run, without) as packed:
+        check_lengths(path, packed)
+        done = 0
+
+        def moved(count: int) -> None:
+            nonlocal done
+            done += count
+            report(done, packed.bytes)
+
+        with _whole(path) as unfinished:
+            archive.write_archive(unfinished, packed.files, moved)
+    return PackedRun(path, run.name, run.created, packed.artifacts, packed.left_out, packed.bytes, path.stat().st_size)
+
+
+@contextmanager
+def contents(store: Store, run: RunRecord, without: Collection[str]) -> Iterator[Contents]:
+    """Yields what a pack of the run contains. Meanwhile `gc` keeps its artifacts.
+
+    Raises `StoreError` if an artifact is missing or of the wrong size, and for an unknown name in `without`.
+    """
     lineage_records = lineage(store, run)
     with _kept(store, lineage_records):
         left_out = _left_out(store, run, lineage_records, without)
@@ -89,22 +123,8 @@ def pack(
             "without": sorted(record.key for record in left_out),
             "members": [member for member, _ in members],
         }
-        data = canonical(index)
-        _check_lengths(path, len(data), [member for member, _ in members])
-        members.insert(0, (Member(INDEX, len(data), hashlib.sha256(data).hexdigest()), data))
-        total = sum(member.size for member, _ in members)
-        done = 0
-
-        def moved(count: int) -> None:
-            nonlocal done
-            done += count
-            report(done, total)
-
-        with _whole(path) as unfinished:
-            archive.write_archive(unfinished, members, moved)
-    nodes = sorted(record.node for record in left_out)
-    kept = len(lineage_records) - len(left_out)
-    return PackedRun(path, run.name, run.created, kept, nodes, total, path.stat().st_size)
+        nodes = sorted(record.node for record in left_out)
+        yield Contents([_of_bytes(INDEX, canonical(index)), *members], len(lineage_records) - len(left_out), nodes)
 
 
 def lineage(store: Store, run: RunRecord) -> list[Record]:
@@ -161,10 +181,11 @@ def _members(
             yield Member(f"{base}/{entry.name}", entry.size, entry.sha256), folder / entry.name
 
 
-def _check_lengths(path: Path, index: int, members: list[Member]) -> None:
+def check_lengths(path: Path | str, packed: Contents) -> None:
     """Raises `StoreError` if the pack is too large to unpack."""
+    index, *members = (member for member, _ in packed.files)
     lineage = sum(member.size for member in members if not member.name.startswith("objects/"))
-    if index > LONGEST_INDEX or lineage > LONGEST_LINEAGE:
+    if index.size > LONGEST_INDEX or lineage > LONGEST_LINEAGE:
         raise StoreError(f"{path}: {len(members):,} files with {lineage:,} bytes of records are too many for a pack")
 
 

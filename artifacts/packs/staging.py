@@ -5,7 +5,7 @@ Any fault raises a `StoreError` that names the pack.
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +13,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
 
 from artifacts import files, names, objects, records, runs
+from artifacts.errors import StoreError
 from artifacts.packs.archive import Member, Moved, Reader
 from artifacts.packs.pack import FORMAT, INDEX, LONGEST_INDEX, LONGEST_LINEAGE
 from artifacts.records import HEX, Record
@@ -75,7 +76,7 @@ def read_index(reader: Reader) -> tuple[PackIndex, str]:
     lineage = sum(size for name, size, _ in index.members if not name.startswith("objects/"))
     if lineage > LONGEST_LINEAGE:
         raise reader.wrong(f"{INDEX} names {lineage:,} bytes of records, more than the {LONGEST_LINEAGE:,} of a run")
-    manifests = [size for name, size, _ in index.members if name.split("/")[2:] == [objects.MANIFEST]]
+    manifests = [size for name, size, _ in index.members if is_manifest(name)]
     if max(manifests, default=0) > LONGEST_INDEX:
         raise reader.wrong(f"{INDEX} names a {objects.MANIFEST} of {max(manifests):,} bytes")
     return index, f"unpack-{hashlib.sha256(data).hexdigest()}"
@@ -110,11 +111,55 @@ def read_lineage(
 
 def read_objects(reader: Reader, index: PackIndex, staged: Path, records: Iterable[Record], moved: Moved) -> None:
     """Writes the rest of the pack below `staged`, and checks that it consists of the objects of `records`."""
+    files_of = objects_of(reader, index, records)
     for member in _members(index, of_objects=True):
         _write(reader, member, staged, moved)
+    check_end(reader)
+    for record in records:
+        if record.digest in files_of:
+            check_object(reader.wrong, staged, record, files_of[record.digest])
+
+
+def check_end(reader: Reader) -> None:
+    """Raises `StoreError` if the archive has a further file."""
     if reader.header() is not None:
         raise reader.wrong("holds more files than its index")
-    _check_objects(reader, index, staged, records)
+
+
+def objects_of(reader: Reader, index: PackIndex, records: Iterable[Record]) -> dict[str, list[Member]]:
+    """Returns {digest: files} of the objects in the index, after a check that they are those of `records`."""
+    found: dict[str, list[Member]] = {}
+    for member in _members(index, of_objects=True):
+        found.setdefault(member.name.split("/")[1], []).append(member)
+    wanted = {record.digest for record in records if record.key not in index.without}
+    if not {*index.without} <= {record.key for record in records}:
+        raise reader.wrong(f"{INDEX} leaves out artifacts that are not in the run")
+    if found.keys() != wanted:
+        one = min(found.keys() ^ wanted)
+        raise reader.wrong(f"objects/{one[:12]} {'has no record' if one in found else 'is missing'}")
+    return found
+
+
+def check_object(wrong: Callable[[str], StoreError], staged: Path, record: Record, members: Iterable[Member]) -> None:
+    """Raises `wrong` unless the written `members` of an object match its manifest and its record; syncs its folders."""
+    folder = staged / "objects" / record.digest
+    problem = objects.problem(folder, record.digest, deep=False)
+    if problem is None:
+        entries = objects.parse_manifest((folder / objects.MANIFEST).read_bytes())
+        listed = {Member(f"objects/{record.digest}/{entry.name}", entry.size, entry.sha256) for entry in entries}
+        if {member for member in members if not is_manifest(member.name)} != listed:
+            problem = f"its files do not match its {objects.MANIFEST}"
+        elif record.bytes != sum(entry.size for entry in entries):
+            problem = f"it does not have the {record.bytes:,} bytes of its record"
+    if problem is not None:
+        raise wrong(f"objects/{record.digest[:12]}: {problem}")
+    for path in {path.parent for path in folder.rglob("*")}:
+        files.sync(path)
+
+
+def is_manifest(name: str) -> bool:
+    """Whether a member is the manifest of an object."""
+    return name.split("/")[2:] == [objects.MANIFEST]
 
 
 def _members(index: PackIndex, of_objects: bool) -> list[Member]:
@@ -128,17 +173,24 @@ def _write(reader: Reader, member: Member, staged: Path, moved: Moved) -> None:
     if (name, size) != (member.name, member.size):
         next_file = f"{names.one_line(name)} of {size:,} bytes"
         raise reader.wrong(f"holds {next_file}, but its index has {names.one_line(member.name)} of {member.size:,}")
+    write_member(reader.wrong, member, staged, reader.content(size), moved)
+
+
+def write_member(
+    wrong: Callable[[str], StoreError], member: Member, staged: Path, pieces: Iterable[bytes], moved: Moved
+) -> None:
+    """Writes the bytes of a member below `staged` and flushes them to disk. Raises `wrong` if their hash differs."""
     path, sha = staged / member.name, hashlib.sha256()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as out:
-        for piece in reader.content(size):
+        for piece in pieces:
             out.write(piece)
             sha.update(piece)
             moved(len(piece))
         out.flush()
         os.fsync(out.fileno())
     if sha.hexdigest() != member.sha256:
-        raise reader.wrong(f"{member.name} was changed")
+        raise wrong(f"{member.name} was changed")
 
 
 def _record(reader: Reader, staged: Path, member: Member) -> Record:
@@ -167,31 +219,3 @@ def _run(store: Store, reader: Reader, staged: Path, member: Member, records: It
     if unknown:
         raise reader.wrong(f"{member.name} has an artifact of {unknown[0]} that is not in the pack's records")
     return run
-
-
-def _check_objects(reader: Reader, index: PackIndex, staged: Path, records: Iterable[Record]) -> None:
-    """Raises `StoreError` unless the objects match the records, and their files match their manifests."""
-    objects_of_pack: dict[str, dict[str, tuple[int, str]]] = {}
-    for name, size, sha256 in index.members:
-        if name.startswith("objects/"):
-            digest, _, inner = name.removeprefix("objects/").partition("/")
-            objects_of_pack.setdefault(digest, {})[inner] = size, sha256
-    wanted = {record.digest: record for record in records if record.key not in index.without}
-    if not {*index.without} <= {record.key for record in records}:
-        raise reader.wrong(f"{INDEX} leaves out artifacts that are not in the run")
-    if objects_of_pack.keys() != wanted.keys():
-        one = min(objects_of_pack.keys() ^ wanted.keys())
-        raise reader.wrong(f"objects/{one[:12]} {'has no record' if one in objects_of_pack else 'is missing'}")
-    for digest, found in objects_of_pack.items():
-        problem = objects.problem(staged / "objects" / digest, digest, deep=False)
-        if problem is None:
-            del found[objects.MANIFEST]
-            entries = objects.parse_manifest((staged / "objects" / digest / objects.MANIFEST).read_bytes())
-            if found != {entry.name: (entry.size, entry.sha256) for entry in entries}:
-                problem = f"its files do not match its {objects.MANIFEST}"
-            elif wanted[digest].bytes != sum(entry.size for entry in entries):
-                problem = f"it does not have the {wanted[digest].bytes:,} bytes of its record"
-        if problem is not None:
-            raise reader.wrong(f"objects/{digest[:12]}: {problem}")
-        for folder in {path.parent for path in (staged / "objects" / digest).rglob("*")}:
-            files.sync(folder)

@@ -1,7 +1,8 @@
 """Imports a run from a pack (packs/pack.py) into a store: all of it, after every byte was checked, or nothing."""
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -55,30 +56,41 @@ def unpack(
     """
     with archive.open_archive(path) as reader:
         index, name = read_index(reader)
-        check_room(store, index)
-        lock, who = store.lock_file(name), locks.holder("unpack", index.recipe, {})
-        with (
-            files.provisional(store.work, store.locks) as created_folders,
-            files.storage_errors(store.root),
-            locks.hold(lock, who, on_wait),
-        ):
-            staged = files.empty_folder(store.work / name)
-            try:
-                run, records = stage(store, reader, index, staged, replace, report)
-                store.prepare()
-                created_folders.pop_all()
-                return file(store, run, records, index, staged, replace, on_wait)
-            finally:
-                shutil.rmtree(staged, ignore_errors=True)
-                lock.unlink(missing_ok=True)
+        check_room(store, sum(size for _, size, _ in index.members))
+        with staging_folder(store, name, index.recipe, on_wait) as (staged, keep_folders):
+            run, records = stage(store, reader, index, staged, replace, report)
+            store.prepare()
+            keep_folders()
+            damaged = clear_damaged(store, [record for record in records if record.key not in index.without])
+            return file(store, run, records, index, staged, replace, on_wait, damaged)
 
 
-def check_room(store: Store, index: PackIndex) -> None:
-    """Raises `StoreError` if the disk has less space than the pack's index requires."""
+@contextmanager
+def staging_folder(
+    store: Store, name: str, recipe: str, on_wait: Callable[[Holder], None] | None
+) -> Iterator[tuple[Path, Callable[[], object]]]:
+    """Yields an empty folder of STORE/work, held by this process and removed at the end, and a function that keeps the
+    folders of the store if they were created for it.
+    """
+    lock, who = store.lock_file(name), locks.holder("unpack", recipe, {})
+    with (
+        files.provisional(store.work, store.locks) as created_folders,
+        files.storage_errors(store.root),
+        locks.hold(lock, who, on_wait),
+    ):
+        try:
+            yield files.empty_folder(store.work / name), created_folders.pop_all
+        finally:
+            shutil.rmtree(store.work / name, ignore_errors=True)
+            lock.unlink(missing_ok=True)
+
+
+def check_room(store: Store, needed: int) -> None:
+    """Raises `StoreError` if the disk has less space than `needed` bytes."""
     folder = next(folder for folder in (store.root, *store.root.parents) if folder.exists())
-    needed, free = sum(size for _, size, _ in index.members), shutil.disk_usage(folder).free
+    free = shutil.disk_usage(folder).free
     if needed > free:
-        raise StoreError(f"{store.root}: the pack holds {needed / 2**30:.2f} GiB, {free / 2**30:.2f} GiB are free")
+        raise StoreError(f"{store.root}: the run needs {needed / 2**30:.2f} GiB, {free / 2**30:.2f} GiB are free")
 
 
 def stage(
@@ -115,8 +127,16 @@ def settled(store: Store, record: Record, replace: bool) -> Record | None:
         return record
     raise StoreError(
         f"{store.root}: holds another artifact of {record.node} for the same key, {present.digest[:12]} and not "
-        f"{record.digest[:12]}; --replace takes the pack's instead"
+        f"{record.digest[:12]}; --replace takes {record.digest[:12]}"
     )
+
+
+def clear_damaged(store: Store, records: Iterable[Record]) -> list[str]:
+    """Sets damaged artifacts of the store aside; call it before anything is stored, which would be set aside together
+    with a damaged input. Returns a line for each.
+    """
+    lines = (store.clear(record.stage, record.digest) for record in records if (store.objects / record.digest).exists())
+    return [line for line in lines if line is not None]
 
 
 def file(
@@ -127,18 +147,16 @@ def file(
     staged: Path,
     replace: bool,
     on_wait: Callable[[Holder], None] | None,
+    damaged: list[str],
+    fetch: Callable[[Record], None] = lambda record: None,
 ) -> Unpacked:
-    """Stores the staged artifacts, and last the run."""
+    """Stores the staged artifacts, and last the run.
+
+    `fetch` is called for each artifact that the store does not have, before it is taken from `staged`.
+    """
     nodes = {ref.key: node for node, ref in run.nodes.items()}
     refs = {record.key: store.ref(record) for record in records}
     artifacts, new, kept = 0, 0, []
-    damaged = [  # before anything is stored: it would be set aside together with a damaged input
-        line
-        for record in records
-        if record.key not in index.without
-        and (store.objects / record.digest).exists()
-        and (line := store.clear(record.stage, record.digest)) is not None
-    ]
     for record in records:
         if record.key in index.without:
             continue
@@ -151,6 +169,8 @@ def file(
                 kept.append(nodes.get(record.key, record.node))
                 refs[record.key] = store.ref(present)
             elif chosen is not None:
+                if not (store.objects / record.digest).exists():
+                    fetch(record)
                 refs[record.key] = store.file(staged / "objects" / record.digest, chosen)
     of_nodes = {node: refs[ref.key] for node, ref in run.nodes.items()}
     path = runs.record_run(store, run.name, of_nodes, run.details, datetime.fromisoformat(run.created))

@@ -13,7 +13,7 @@ from flows.cli.options import Json, StoreFolder, columns, existing_store, out, p
 artifacts_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="List, check, pack and remove the artifacts in the store.",
+    help="List, check, pack, send and remove the artifacts in the store.",
     epilog="Example: [bold]cocondenser artifacts ls[/bold]",
 )
 

@@ -31,6 +31,15 @@ def export(
         bool, typer.Option("--float16", help="Vectors of half the size, with equal values (part vectors).")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="hub:NAME",
+            help="Send the folder to the Hugging Face hub as the private model NAME or USER/NAME. An earlier export "
+            "in OUT is sent as it is.",
+        ),
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="Everyone may read the model on the hub.")] = False,
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
@@ -42,15 +51,20 @@ def export(
     from artifacts.store import Store
     from flows.graph.selection import store_folder
     from flows.runs.export import export_run
+    from flows.runs.publish import check_push, earlier_export, publish
     from pipeline.export.vectors import VectorType
     from pipeline.formatting import share_text
     from tasks.terminal import shown_in, size
 
+    done = earlier_export(folder, recipe, model, only or []) if push and not overwrite else None
+    target = check_push(push, public)
     with shown_in(terminal):
         numbers: VectorType = "float16" if float16 else "float32"
-        done = export_run(Store(store_folder(store)), folder, recipe, model, only or [], overwrite, numbers)
+        if done is None:
+            done = export_run(Store(store_folder(store)), folder, recipe, model, only or [], overwrite, numbers)
+    address = publish(folder, done, target, public) if target else None
     if as_json:
-        print_json({"out": folder.absolute(), **asdict(done)})
+        print_json({"out": folder.absolute(), "address": address, **asdict(done)})
         return
     out.print(f"{done.model} of {done.recipe} is in {folder}", markup=False, highlight=False, soft_wrap=True)
     sizes = Table(Column(), Column(justify="right"), box=None, pad_edge=False, show_header=False)
@@ -58,6 +72,8 @@ def export(
         part_sizes = [count for path, count in done.files.items() if Path(path).parts[0] == part]
         sizes.add_row(f"{part}/", size(sum(part_sizes)))
     out.print(sizes)
+    if address:
+        out.print(f"sent to {address}", markup=False, highlight=False, soft_wrap=True)
     if done.reading and done.reading["questions_differing"] + done.reading["passages_differing"]:
         differing = "{questions_differing} of {questions} questions and {passages_differing} of {passages} passages"
         text = f"the exported tokenizer reads {differing.format(**done.reading)} differently: README.md says why"

@@ -19,7 +19,7 @@ from flows.cli.judging.judge import judge
 from flows.cli.judging.log_questions import log_questions
 from flows.cli.listing import print_recipes
 from flows.cli.options import Json, fail
-from flows.cli.pack import pack_run, unpack_run
+from flows.cli.pack import list_pushed, pack_run, pull_run, push_run, unpack_run
 from flows.cli.running.ablation import ablation_app
 from flows.cli.running.plan import plan
 from flows.cli.running.run import run, update
@@ -68,7 +68,8 @@ serve-search --log searches.jsonl
 serve-search --recipe text --follow
 serve-search --host 0.0.0.0 --token-file token --certificate server.pem --key server.key""",
     export: """export my-model
-export my-model --only model --only vectors""",
+export my-model --only model --only vectors
+export my-model --only model --push hub:my-name/my-model""",
     evaluate: "evaluate bm25.trec dense.trec --qrels qrels.test.tsv",
     evaluate_model: """evaluate-model models/all-MiniLM-L6-v2 data/scifact
 evaluate-model models/all-MiniLM-L6-v2 data/adi --adapt""",
@@ -86,6 +87,9 @@ for command, examples in EXAMPLES.items():
 for name, pack_command, example in (
     ("pack", pack_run, "pack pydocs-small run.tar.zst"),
     ("unpack", unpack_run, "unpack run.tar.zst --store other"),
+    ("push", push_run, "push s3://bucket/runs pydocs-small"),
+    ("pull", pull_run, "pull s3://bucket/runs pydocs-small"),
+    ("pushed", list_pushed, "pushed s3://bucket/runs"),
 ):
     epilog = f"Example: [bold]cocondenser artifacts {example}[/bold]"
     artifacts_app.command(name, epilog=epilog)(pack_command)
@@ -145,6 +149,8 @@ def main(command: Callable[[], object] = app) -> None:
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
             resumes = sys.argv[1:2] in (["run"], ["update"]) or sys.argv[2:3] == ["run"]
+            moves = sys.argv[1:3] in (["artifacts", "push"], ["artifacts", "pull"])
             advice = "; the same command resumes from the last checkpoint" if resumes else ""
+            advice = "; the same command continues" if moves else advice
             fail(f"interrupted{advice}", INTERRUPTED)
         raise

@@ -1,4 +1,4 @@
-"""`cocondenser artifacts pack` and `unpack`: a run as one file, for another store."""
+"""`cocondenser artifacts pack`, `unpack`, `push` and `pull`: a run for another store, as one file or at an address."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,22 +14,28 @@ from pipeline.paths import expand_home
 if TYPE_CHECKING:
     from artifacts.locks import Holder
     from artifacts.packs.pack import Report
+    from artifacts.packs.unpack import Unpacked
+    from artifacts.store import Store
 
 MEGABYTE = 1_000_000
+RUN = "A recipe (its newest run), an id that `cocondenser runs` shows, or a report.html."
+Address = Annotated[
+    str,
+    typer.Argument(
+        metavar="ADDRESS",
+        help="Address for fsspec, such as s3://bucket/folder (needs the package s3fs), or a folder.",
+    ),
+]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(metavar="STAGE", help="Leave out the files of this stage, such as encode or index. Repeatable."),
+]
 
 
 def pack_run(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN", help="A recipe (its newest run), an id that `cocondenser runs` shows, or a report.html."
-        ),
-    ],
+    run: Annotated[str, typer.Argument(metavar="RUN", help=RUN)],
     file: Annotated[Path, typer.Argument(parser=expand_home, metavar="FILE.tar.zst", help="File to write.")],
-    without: Annotated[
-        list[str] | None,
-        typer.Option(metavar="STAGE", help="Leave out the files of this stage, such as encode or index. Repeatable."),
-    ] = None,
+    without: Without = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     store: StoreFolder = None,
     as_json: Json = False,
@@ -74,8 +80,6 @@ def unpack_run(
     from artifacts.packs.unpack import unpack
     from artifacts.store import Store
     from flows.graph.selection import store_folder
-    from pipeline.formatting import counted
-    from tasks.terminal import size
 
     target = Store(store_folder(store))
     with progress_bar("unpack") as report:
@@ -83,10 +87,95 @@ def unpack_run(
     if as_json:
         print_json(asdict(done))
         return
+    print_added(target, done)
+
+
+def push_run(
+    address: Address,
+    run: Annotated[str | None, typer.Argument(metavar="RUN", help=f"{RUN} Default: the newest run.")] = None,
+    without: Without = None,
+    store: StoreFolder = None,
+    as_json: Json = False,
+) -> None:
+    """Send a run with all its artifacts to S3 or another address; only what is missing there.
+
+    An interrupted push is continued by the same command. `cocondenser artifacts pull` gets the run.
+    """
+    from artifacts.packs.push import push
+    from artifacts.runs import readable_runs
+    from flows.runs.evaluated import find_run
+    from pipeline.errors import InputError
+    from pipeline.formatting import counted
+    from tasks.terminal import size
+
+    source = existing_store(store)
+    chosen = find_run(source, run) if run is not None else next(readable_runs(source), None)
+    if chosen is None:
+        raise InputError(f"{source.root}: no run; `cocondenser run` makes one")
+    with progress_bar("push") as report:
+        done = push(source, chosen, address, without or [], report)
+    if as_json:
+        print_json(asdict(done))
+        return
+    left_out = f", without {', '.join(done.left_out)}" if done.left_out else ""
+    text = f"{done.address}: {done.run}, {counted(done.artifacts, 'artifacts')}{left_out}, {done.new} of them new"
+    out.print(f"{text}; {size(done.sent)} of {size(done.bytes)} sent", markup=False, highlight=False, soft_wrap=True)
+
+
+def pull_run(
+    address: Address,
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="A recipe (its newest run there), or a name that `cocondenser artifacts pushed` shows. "
+            "Default: the newest run there.",
+        ),
+    ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="If the store has a different artifact for the same key, use that of ADDRESS."),
+    ] = False,
+    store: StoreFolder = None,
+    as_json: Json = False,
+) -> None:
+    """Get a run that was pushed, after a check of all its bytes. Pull only from addresses that you trust.
+
+    Only what the store does not have is read. An interrupted pull is continued by the same command.
+    """
+    from artifacts.packs.pull import pull
+    from artifacts.store import Store
+    from flows.graph.selection import store_folder
+
+    target = Store(store_folder(store))
+    with progress_bar("pull") as report:
+        done = pull(target, address, run, replace, report, print_waiting)
+    if as_json:
+        print_json(asdict(done))
+        return
+    print_added(target, done)
+
+
+def list_pushed(address: Address, as_json: Json = False) -> None:
+    """List the runs that were pushed to an address, newest first."""
+    from artifacts.packs.push import pushed_runs
+
+    names = pushed_runs(address)
+    if as_json:
+        print_json(names)
+        return
+    out.print("\n".join(names), markup=False, highlight=False, soft_wrap=True)
+
+
+def print_added(target: "Store", done: "Unpacked") -> None:
+    """Says what `unpack` or `pull` added to the store."""
+    from pipeline.formatting import counted
+    from tasks.terminal import size
+
     started = f"the run of {done.recipe} started {done.created[:19]} UTC"
     text = f"{target.root}: {started}, {counted(done.artifacts, 'artifacts')}"
     out.print(f"{text}, {done.new} of them new; {size(done.bytes)}", markup=False, highlight=False, soft_wrap=True)
-    for what, nodes in (("the store's own artifact is used:", done.kept), ("not in the file:", done.left_out)):
+    for what, nodes in (("the store's own artifact is used:", done.kept), ("not included:", done.left_out)):
         if nodes:
             out.print(f"{what} {', '.join(nodes)}", markup=False, highlight=False, soft_wrap=True)
     for line in done.damaged:
@@ -104,5 +193,5 @@ def progress_bar(what: str) -> "Iterator[Report]":
 
 def print_waiting(holder: "Holder") -> None:
     """Says which other process this one waits for."""
-    doing = f"building {holder.node}" if holder.stage != "unpack" else "unpacking the same file"
+    doing = f"building {holder.node}" if holder.stage != "unpack" else "adding the same run"
     terminal.print(f"waiting for {holder}, which is {doing}", markup=False, highlight=False, soft_wrap=True)

@@ -49,15 +49,26 @@ def mark(folder: Path, fields: dict[str, Any]) -> None:
     (folder / MARK).write_text(json.dumps({**fields, "files": [*files, MARK]}, indent=1) + "\n", "utf-8")
 
 
+def read_mark(out: Path) -> dict[str, Any] | None:
+    """Returns the content of export.json, whose `files` are a list of names; None if it cannot be read."""
+    try:
+        fields = json.loads((out / MARK).read_bytes())
+        if all(isinstance(name, str) for name in fields["files"]):
+            return dict(fields)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    return None
+
+
 def _added(out: Path) -> Path | None:
     """Returns the first file or folder in `out` that the export did not write; None if there is none."""
-    try:
-        files = [out / name for name in json.loads((out / MARK).read_bytes())["files"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    fields = read_mark(out)
+    if fields is None:
         raise InputError(
             f"{out / MARK}: does not list the files of the earlier export; --overwrite replaces nothing; "
             "remove the folder, or export to another folder"
-        ) from None
+        )
+    files = [out / name for name in fields["files"]]
     written = {one for file in files for one in (file, *file.parents)}
     return next((path for path in sorted(out.rglob("*")) if path not in written), None)
 

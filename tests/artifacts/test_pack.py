@@ -150,7 +150,7 @@ def test_another_artifact_for_a_key_is_reported_and_replaced_only_on_request(sto
     pack(store, run, tmp_path / "run.tar.zst")
     tokens = other.build(Request(key(stage="tokens", inputs={}), node="tokens"), writes("other tokens")).ref
     before = everything(other.root)
-    with pytest.raises(StoreError, match=r"holds another artifact of tokens .*; --replace takes the pack's"):
+    with pytest.raises(StoreError, match=r"holds another artifact of tokens .*; --replace takes "):
         unpack(other, tmp_path / "run.tar.zst")
     assert everything(other.root) == before
     done = unpack(other, tmp_path / "run.tar.zst", replace=True)

@@ -273,6 +273,8 @@ def test_a_full_disk_behind_standard_output_is_one_line(run_cli, environment, tm
         (["run", "tiny"], "error: interrupted; the same command resumes from the last checkpoint\n"),
         (["ablation", "run", "tiny"], "error: interrupted; the same command resumes from the last checkpoint\n"),
         (["sentences", "run", "stsb"], "error: interrupted; the same command resumes from the last checkpoint\n"),
+        (["artifacts", "push", "there"], "error: interrupted; the same command continues\n"),
+        (["artifacts", "pull", "there"], "error: interrupted; the same command continues\n"),
         (["recipes"], "error: interrupted\n"),
         (["plan", "update"], "error: interrupted\n"),
     ],
@@ -283,6 +285,7 @@ def test_ctrl_c_reports_how_to_resume_where_possible(arguments, line, monkeypatc
 
     monkeypatch.setattr("flows.recipes.yaml_layers.named", interrupt)
     monkeypatch.setattr("flows.recipes.yaml_layers.parse", interrupt)
+    monkeypatch.setattr("flows.graph.selection.store_folder", interrupt)
     monkeypatch.setattr(sys, "argv", ["cocondenser", *arguments])
     with pytest.raises(SystemExit) as exit_error:
         main()

@@ -84,3 +84,16 @@ def test_a_run_without_measures_is_identified_by_its_recipe(tiny_run: tuple[Path
     assert done["artifacts"] == 4  # and the inputs of the initial model
     result = CliRunner().invoke(app, ["artifacts", "pack", "tyni", "x.tar.zst", "--store", str(unpacked.root)])
     assert "no measured run 'tyni'" in str(result.exception)
+
+
+def test_every_stage_is_a_hit_after_push_and_pull(tiny_run: tuple[Path, dict], tmp_path: Path) -> None:
+    store, _ = tiny_run
+    sent = json.loads(call("artifacts", "push", tmp_path / "there", "--store", store, "--json"))
+    assert (sent["recipe"], sent["artifacts"]) == ("tiny", len(nodes(resolve("tiny"))))
+    assert json.loads(call("artifacts", "pushed", tmp_path / "there", "--json")) == [sent["run"]]
+    done = json.loads(call("artifacts", "pull", tmp_path / "there", "tiny", "--store", tmp_path / "store", "--json"))
+    assert done["new"] == sent["artifacts"]
+    steps = plan(Store(tmp_path / "store"), nodes(resolve("tiny")))
+    assert {step.action for step in steps} == {"reuse"}
+    again = call("artifacts", "push", tmp_path / "there", "tiny", "--store", tmp_path / "store")
+    assert f"{sent['run']}, {sent['artifacts']} artifacts, 0 of them new; " in again

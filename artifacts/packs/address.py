@@ -1,0 +1,149 @@
+"""The folder of pushed runs at an fsspec address, such as s3://bucket/folder, or a path.
+
+    objects/DIGEST/...       the artifacts, as in a store; one counts only with its manifest, which is written last
+    runs/RUN.tar.zst         for each run, the start of its pack (packs/pack.py): all but the objects
+
+Any fault raises a `StoreError` that names the address. Credentials are those that fsspec's packages find.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from artifacts import names, runs
+from artifacts.errors import StoreError
+from artifacts.packs.archive import CHUNK
+from artifacts.packs.pack import ENDING
+
+BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
+"""Protocols of stores without folders. There, a folder to create would be a bucket, by a misspelt name."""
+RUN_FILE = re.compile(r"(\d{8}T\d{6}\.\d{6}Z-.+)" + re.escape(ENDING))
+WITH_PASSWORD = re.compile(r"(?<=//)[^/@]*@")
+
+
+class Address:
+    """Reads and writes files below an address; `name` arguments are relative to it, with slashes."""
+
+    def __init__(self, address: str) -> None:
+        import fsspec
+
+        self.shown = WITH_PASSWORD.sub("", address).rstrip("/")
+        """The address without a user's name and password."""
+        with self._faults(""):
+            self.system, root = fsspec.url_to_fs(address)
+            self.system.invalidate_cache()  # another process may have written since
+        self.root = root.rstrip("/")
+        if not (address and self.root):
+            raise StoreError(f"{address!r}: an address must name a folder or a bucket")
+
+    def fault(self, name: str, what: str) -> StoreError:
+        return StoreError(f"{self.shown}{'/' if name else ''}{names.one_line(name, names.LONGEST)}: {what}")
+
+    def runs(self) -> list[str]:
+        """Returns the pushed runs as TIMESTAMP-RECIPE, newest first."""
+        found = (RUN_FILE.fullmatch(name) for name in self.sizes("runs"))
+        return sorted((match[1] for match in found if match), reverse=True)
+
+    def find_run(self, which: str | None) -> str:
+        """Returns the run `which` (see `runs`), the newest one of a recipe, or the newest of all (None)."""
+        everything = self.runs()
+        if not everything:
+            raise self.fault("", "has no run; `cocondenser artifacts push` sends one")
+        for run in everything:
+            if which is None or which == run or runs.in_file_name(which) == recipe_in(run):
+                return run
+        known = ", ".join(sorted({recipe_in(run) for run in everything}))
+        raise self.fault("", f"has no run {which!r}, only runs of {known}; `cocondenser artifacts pushed` lists them")
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file or folder."""
+        with self._faults(name):
+            return bool(self.system.exists(f"{self.root}/{name}"))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Returns {name below the folder: bytes} of all its files; empty if there is no such folder."""
+        path = f"{self.root}/{folder}"
+        with self._faults(folder):
+            try:
+                found = self.system.find(path, detail=True)
+            except FileNotFoundError:
+                return {}
+        return {name.removeprefix(path).lstrip("/"): info["size"] for name, info in found.items()}
+
+    def read(self, name: str, most: int) -> bytes:
+        """Returns a file's bytes. Raises `StoreError` if there are more than `most`."""
+        with self._faults(name), self.system.open(f"{self.root}/{name}", "rb") as file:
+            data = bytes(file.read(most + 1))
+        if len(data) > most:
+            raise self.fault(name, f"has more than {most:,} bytes")
+        return data
+
+    def pieces(self, name: str, size: int) -> Iterator[bytes]:
+        """Yields a file's bytes in pieces. Raises `StoreError` if it has not `size` bytes."""
+        with self._faults(name):
+            file = self.system.open(f"{self.root}/{name}", "rb")
+        left = size
+        with closing(file):
+            while True:
+                with self._faults(name):
+                    piece = bytes(file.read(min(left, CHUNK) or 1))
+                if len(piece) > left or (left and not piece):
+                    raise self.fault(name, f"has {'more' if piece else 'fewer'} than {size:,} bytes")
+                if not piece:
+                    return
+                left -= len(piece)
+                yield piece
+
+    def write(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Writes a file, and removes it again if `pieces` raises."""
+        path = f"{self.root}/{name}"
+        with self._faults(name):
+            if not {*_protocols(self.system)} & BUCKETS:
+                self.system.makedirs(path.rpartition("/")[0], exist_ok=True)
+            file = self.system.open(path, "wb")
+        try:
+            for piece in pieces:
+                with self._faults(name):
+                    file.write(piece)
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to report
+                file.close()
+            with suppress(Exception):
+                self.system.rm_file(path)
+            raise
+        with self._faults(name):
+            file.close()
+
+    @contextmanager
+    def _faults(self, name: str) -> Iterator[None]:
+        """Turns any error of fsspec and its packages into one line: they raise exceptions of many kinds."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except FileNotFoundError as error:
+            raise self.fault(name, "no such file, folder or bucket") from error
+        except Exception as error:
+            what = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise self.fault(name, names.one_line(WITH_PASSWORD.sub("", str(what)))) from error
+
+
+def recipe_in(run: str) -> str:
+    """Returns the recipe in a run's name, in characters that are valid in file names."""
+    return run.partition("-")[2]
+
+
+def local_pieces(source: Path | bytes) -> Iterator[bytes]:
+    """Yields a local file's bytes, or the given bytes, in pieces."""
+    if isinstance(source, bytes):
+        yield source
+        return
+    with source.open("rb") as file:
+        while piece := file.read(CHUNK):
+            yield piece
+
+
+def _protocols(system: Any) -> tuple[str, ...]:
+    return (system.protocol,) if isinstance(system.protocol, str) else tuple(system.protocol)
