@@ -73,10 +73,16 @@ def pair_row(question: np.ndarray, title: np.ndarray, text: np.ndarray, form: Pa
 
 def pair_rows(tokens: Tokens, query_N: Iterable[int], passage_N: Iterable[int], form: PairForm) -> PairRows:
     """Returns the rows of the pairs (row of queries.parquet, row of passages.parquet)."""
-    pairs = [
-        pair_row(tokens.queries[int(q)], tokens.titles[int(p)], tokens.passages[int(p)], form)
+    texts = (
+        (tokens.queries[int(q)], tokens.titles[int(p)], tokens.passages[int(p)])
         for q, p in zip(query_N, passage_N, strict=True)
-    ]
+    )
+    return text_rows(texts, form)
+
+
+def text_rows(texts: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]], form: PairForm) -> PairRows:
+    """Returns the rows of pairs, each of the ids of (question, title, text)."""
+    pairs = [pair_row(*text, form) for text in texts]
     seconds = [second if form.has_types else len(ids) for ids, second in pairs]
     return PairRows([ids for ids, _ in pairs], np.array(seconds, np.int64))
 
