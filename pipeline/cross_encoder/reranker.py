@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,10 +32,8 @@ TOGETHER = 16
 """Pairs of a forward pass on a CPU. Each core computes another pass."""
 
 
-class Pair(NamedTuple):
-    question: str
-    title: str
-    text: str
+Pair = tuple[str, str, str]
+"""Question, and title and text of a passage."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Member:
         """Returns the rows of the pairs. Each text is tokenized once."""
         texts = [*dict.fromkeys(text for pair in pairs for text in pair)]
         ids = dict(zip(texts, map(np.array, encode(self.tokenizer, texts)), strict=True))
-        return text_rows([(ids[pair.question], ids[pair.title], ids[pair.text]) for pair in pairs], self.form)
+        return text_rows([(ids[question], ids[title], ids[text]) for question, title, text in pairs], self.form)
 
     def scores(self, rows: PairRows, pieces: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the logits of rows, float32 [N]. `pieces`: the rows that share forward passes."""

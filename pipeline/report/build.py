@@ -95,7 +95,7 @@ def report(
         questions=questions,
         counts=shown_counts(read_json(collection / "ingest.json")),
         models={training(n): shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
-        notices=notices(lineage),
+        notices=[*notices(lineage), *((RERANKED, line) for line in [rerank_warning(metrics)] if line)],
         lineage=build_summary(lineage) if lineage else None,
         command=shlex.join(command),
         changed=[word for flag, word in itertools.pairwise(command) if flag == "--set"],
