@@ -30,7 +30,9 @@ def find_reranker(engine: Engine, number: int | None, source: str | None) -> Rer
         check_is_cross_encoder(folder)
         check_own_tokenizer(folder)
     except InputError as error:
-        raise InputError(f"--reranker: {error}; it takes a cross-encoder, as sentence-transformers stores one") from None
+        raise InputError(
+            f"--reranker: {error}; it takes a cross-encoder, as sentence-transformers stores one"
+        ) from None
     return RerankerSource((folder,), source, number)
 
 

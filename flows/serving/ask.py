@@ -78,9 +78,9 @@ def check_rerank(session: "Session", number: int) -> None:
 def question_notices(session: "Session", question: Question) -> list[str]:
     """Which parts of a checked question are not read, one line each."""
     cut = session.dense.encoder.cut(question.text) if session.dense is not None and question.by != "bm25" else ""
-    reranks = session.reranking is not None and question.rerank
-    cut_again = session.reranking.reranker.cut(question.text) if reranks else ""
-    return [line for line in (cut, cut_again) if line]
+    if session.reranking is None or not question.rerank:
+        return [cut] if cut else []
+    return [line for line in (cut, session.reranking.reranker.cut(question.text)) if line]
 
 
 def ask(

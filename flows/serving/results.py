@@ -90,7 +90,9 @@ def fuse_passages(
 ) -> list[Ranking]:
     """The allowed passages of the fused lists of questions {place: (BM25, dense)}."""
     fused = fuse([as_run(one) for one in zip(*both.values(), strict=True)], *fusion(session))
-    return as_rankings(fused.rows(allowed(fused, [cast(Mask, masks[questions[place].where]) for place in both])), len(both))
+    return as_rankings(
+        fused.rows(allowed(fused, [cast(Mask, masks[questions[place].where]) for place in both])), len(both)
+    )
 
 
 def rerank_passages(session: "Session", given: Sequence[tuple["Question", Ranking, Scored]]) -> list[Ranking]:

@@ -82,5 +82,8 @@ def open_session(
             engine, passages, where, known_questions, dense, bm25, near, bm25_thread, words, problems, reranking
         )
         if often:  # the first question is many times slower: libraries load their parts, and Java compiles
-            ask(session, [Question("first", 1, way, "true", 1 if reranking else 0) for way in session.ways if way in needed])
+            ask(
+                session,
+                [Question("first", 1, way, "true", 1 if reranking else 0) for way in session.ways if way in needed],
+            )
         yield session

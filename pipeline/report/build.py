@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue
 
 from pipeline.config import Config, Seed
 from pipeline.data.stored import read_json
+from pipeline.evaluate.reranked import RERANKED, rerank_warning
 from pipeline.evaluate.short_tables import NO_QUESTIONS, shallow_notes, way_of
 from pipeline.formatting import counted, estimate_text
 from pipeline.report import results
