@@ -72,7 +72,8 @@ class Member:
             return score_rows(self.model, PairRows(ids, rows.second_N[piece]), budget)
         ids += [np.array([self.form.specials.cls])] * FILLERS
         second_N = np.append(rows.second_N[piece], [1] * FILLERS)
-        return score_rows(self.model, PairRows(ids, second_N), sum(map(len, ids)))[: len(piece)]
+        whole = sum(map(len, ids))  # all in one pass
+        return score_rows(self.model, PairRows(ids, second_N), whole, row_by_row=True)[: len(piece)]
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,8 @@ def make_existing(folder: Path, words: list[str], seed: int = 0, positions: int 
     source.mkdir()
     normal = Normal(lowercase=True, split_identifiers=False, drop_rules=False)
     build_tokenizer(vocabulary, normal).save(str(source / "tokenizer.json"))
+    names = {f"{name.strip('[]').lower()}_token": name for name in SPECIALS}
+    (source / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **names}))
     torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=len(vocabulary),

@@ -70,7 +70,7 @@ def test_a_question_has_the_same_bytes_alone_and_among_others(steady, existing, 
     if not steady:
         monkeypatch.setattr(reranker, "is_steady", lambda member: False)
         plain = reranker.score_rows
-        monkeypatch.setattr(reranker, "score_rows", lambda model, rows, budget: plain(model, rows, budget) + budget)
+        monkeypatch.setattr(reranker, "score_rows", lambda *given, **options: plain(*given, **options) + given[2])
     one = open_reranker([existing], "cpu", often=True)
     assert one.together or not steady
     together = one.scores(PAIRS)
@@ -85,9 +85,8 @@ def test_a_question_has_the_same_bytes_alone_and_among_others(steady, existing, 
 def test_the_pairs_of_all_questions_share_passes(existing, monkeypatch) -> None:
     passes = []
     plain = reranker.score_rows
-    monkeypatch.setattr(
-        reranker, "score_rows", lambda model, rows, budget: passes.append(rows) or plain(model, rows, budget)
-    )
+    counted = lambda *given, **options: passes.append(given) or plain(*given, **options)  # noqa: E731
+    monkeypatch.setattr(reranker, "score_rows", counted)
     one = open_reranker([existing], "cpu", often=True)
     passes.clear()
     one.scores(PAIRS)
