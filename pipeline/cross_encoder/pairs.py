@@ -106,8 +106,9 @@ def logits(model: CrossEncoder, packed: Packed, row_by_row: bool = False) -> Ten
             return padded.logits(model, packed)
     with autocast(packed.ids_T.device.type):
         pooled_BD = pooled(model, packed, own.classifier_pooling(model))
-    parts = pooled_BD[:, None].split(1) if row_by_row else [pooled_BD[:, None]]
-    return cat([own.logit(model, part)[:, 0] for part in parts])
+    if not row_by_row:
+        return own.logit(model, pooled_BD[:, None])[:, 0]
+    return cat([own.logit(model, pooled_1D[:, None])[:, 0] for pooled_1D in pooled_BD.split(1)])
 
 
 def score_rows(
