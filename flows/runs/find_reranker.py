@@ -30,9 +30,8 @@ def find_reranker(engine: Engine, number: int | None, source: str | None) -> Rer
         check_is_cross_encoder(folder)
         check_own_tokenizer(folder)
     except InputError as error:
-        raise InputError(
-            f"--reranker: {error}; it takes a cross-encoder, as sentence-transformers stores one"
-        ) from None
+        advice = "name a cross-encoder, as sentence-transformers stores one"
+        raise InputError(f"--reranker: {error}; {advice}") from None
     return RerankerSource((folder,), source, number)
 
 

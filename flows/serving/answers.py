@@ -1,6 +1,6 @@
 """What is shown of the passages that a question finds."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,6 @@ import numpy as np
 from flows.serving.engine import Engine
 from flows.serving.excerpts import excerpt
 from flows.serving.rankings import Failure, Mask, Ranking
-from flows.serving.results import Scored
 from pipeline.bm25.highlights import Request
 from pipeline.data.arrow import text_array
 from pipeline.data.collection import ROWS, unknown_question
@@ -59,11 +58,11 @@ def describe_answers(
     questions: "Sequence[Question]",
     rankings: Sequence[Ranking | Failure],
     masks: Sequence[Mask | InputError],
-    scored: Sequence[Scored],
+    scored: Sequence[Collection[int]],
 ) -> list[Answers]:
     """The answers of each question, from its ranked passages.
 
-    `masks`: what each question's condition allows. `scored`: the passages that a cross-encoder has scored.
+    `masks`: what each question's condition allows. `scored`: the rows that a cross-encoder has scored.
     """
     rows = [row for ranking in rankings if isinstance(ranking, Ranking) for row in ranking.rows_K.tolist()]
     passages = session.passages.read(rows)
@@ -73,7 +72,7 @@ def describe_answers(
     near = almost_equal(session, rankings, masks)
     described = zip(passages, session.passages.metadata(rows), near, strict=True)
     all_answers: list[Answers] = []
-    for ranking, new_scores in zip(rankings, scored, strict=True):
+    for ranking, scored_rows in zip(rankings, scored, strict=True):
         if isinstance(ranking, Failure):
             all_answers.append(ranking)
             continue
@@ -93,7 +92,7 @@ def describe_answers(
                     metadata=metadata,
                     almost_equal=near_ids,
                     almost_equal_count=near_count,
-                    reranked=int(row) in new_scores,
+                    reranked=row in scored_rows,
                 )
             )
         all_answers.append(answers)

@@ -14,7 +14,7 @@ import numpy as np
 from flows.serving.answers import Answers, describe_answers
 from flows.serving.question import LONGEST, Question
 from flows.serving.rankings import Failure, Mask, Ranking
-from flows.serving.results import Lists, Scored, best_three_share, rank_results
+from flows.serving.results import Lists, as_documents, best_three_share, rank_results, rerank_passages
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import WIDER
 from pipeline.data.documents import best_rows
@@ -96,7 +96,6 @@ def ask(
     masks = {where: known[where] if where in known else _mask(session, where) for where in conditions}
     results: dict[int, Ranking | Failure] = {}
     depths, found = {}, dict[int, Ranking]()
-    scored: list[Scored] = [{} for _ in questions]
     for place, question in enumerate(questions):
         mask = masks[question.where]
         if isinstance(mask, InputError):
@@ -106,20 +105,41 @@ def ask(
     while depths:  # until each list has k documents, or ends
         asked = [questions[place] for place in depths]
         lists = rank_passages(session, [*zip(asked, depths.values(), strict=True)], masks)
-        ranked = rank_results(session, asked, lists, masks, [scored[place] for place in depths])
         deeper = {}
-        for place, passages, ranking in zip(depths, lists, ranked, strict=True):
+        for place, passages, ranking in zip(depths, lists, rank_results(session, asked, lists, masks), strict=True):
             question, results[place] = questions[place], ranking
             if isinstance(ranking, Ranking):
                 if place in found:
-                    ranking = append_deeper(found[place], ranking, session.passages.documents)
+                    ranking = append_deeper(found[place], ranking, documents_of(session, question))
                 found[place] = ranking
-                results[place] = shown = different(ranking, question.k, session.near_duplicates)
-                if len(shown.rows_K) < question.k and has_more(session, question, depths[place], passages):
+                results[place] = shown = shown_documents(session, question, ranking)
+                is_enough = len(shown.rows_K) >= question.k and len(ranking.rows_K) >= question.rerank
+                if not is_enough and has_more(session, question, depths[place], passages):
                     deeper[place] = Depths(*(WIDER * length for length in depths[place]))
         depths = deeper
+    scored: dict[int, set[int]] = {}
+    reranked = [place for place in found if questions[place].rerank]
+    if reranked:
+        asked = [questions[place] for place in reranked]
+        new = rerank_passages(session, asked, [found[place] for place in reranked])
+        for place, question, (ranking, scored_K) in zip(reranked, asked, new, strict=True):
+            results[place], scored[place] = shown_documents(session, question, ranking), {*scored_K.tolist()}
     rankings = [results[place] for place in range(len(questions))]
-    return describe_answers(session, questions, rankings, [masks[question.where] for question in questions], scored)
+    all_masks = [masks[question.where] for question in questions]
+    return describe_answers(
+        session, questions, rankings, all_masks, [scored.get(n, set()) for n in range(len(questions))]
+    )
+
+
+def documents_of(session: "Session", question: Question) -> Callable[[np.ndarray], np.ndarray]:
+    """What numbers the items of a question's list, given their rows: documents, or passages before they are reranked."""
+    return np.asarray if question.rerank else session.passages.documents
+
+
+def shown_documents(session: "Session", question: Question, ranking: Ranking) -> Ranking:
+    """The documents to show of a question's list (see `rank_results`)."""
+    documents = as_documents(session, [ranking])[0] if question.rerank else ranking
+    return different(documents, question.k, session.near_duplicates)
 
 
 def first_depths(session: "Session", question: Question) -> Depths:

@@ -16,9 +16,6 @@ from pipeline.evaluate.fusion.fuse import Choice, fuse
 if TYPE_CHECKING:
     from flows.serving.question import Question, Session
 
-Scored = dict[int, float]
-"""{row of a passage: its score by the cross-encoder}, of one question."""
-
 
 class Lists(NamedTuple):
     """A question's ranked passages; None: its search method does not use this retriever."""
@@ -32,12 +29,10 @@ def rank_results(
     questions: Sequence["Question"],
     lists: Sequence[Lists | Failure],
     masks: Mapping[str | None, Mask | InputError],
-    scored: Sequence[Scored],
 ) -> list[Ranking | Failure]:
     """The documents of each question, each by its best passage that the question's condition allows.
 
-    For a question that is reranked, the cross-encoder orders the passages of its list, or of the fusion of its two
-    lists, before their documents are ranked. `scored`: of each question; its new scores are added.
+    For a question that is to be reranked, all allowed passages of its list, or of the fusion of its two lists.
     """
     results: dict[int, Ranking | Failure] = {}
     single: dict[int, Ranking] = {}
@@ -50,72 +45,66 @@ def rank_results(
         else:
             single[place] = cast(Ranking, one.bm25 or one.dense)
     reranked = [place for place in (*single, *both) if questions[place].rerank]
-    fused = {place: both.pop(place) for place in reranked if place in both}
-    if fused:
-        single |= zip(fused, fuse_passages(session, questions, fused, masks), strict=True)
-    if reranked:
-        given = [(questions[place], single[place], scored[place]) for place in reranked]
-        single |= zip(reranked, rerank_passages(session, given), strict=True)
-    if single:
-        run = as_run([*single.values()])
-        ranked = rank_documents(run, session.passages.documents(run.passage_R), best_three_share(session))
-        results |= zip(single, as_rankings(ranked, len(single)), strict=True)
-    if both:
-        results |= zip(both, fuse_results(session, questions, both, masks), strict=True)
+    results |= {place: single.pop(place) for place in reranked if place in single}
+    for fuse_lists, some in (
+        (fuse_passages, {place: both.pop(place) for place in reranked if place in both}),
+        (fuse_results, both),
+    ):
+        if some:
+            mask_Q = [cast(Mask, masks[questions[place].where]) for place in some]
+            results |= zip(some, fuse_lists(session, [*some.values()], mask_Q), strict=True)
+    results |= zip(single, as_documents(session, [*single.values()]), strict=True)
     return [results[place] for place in range(len(lists))]
 
 
-def fuse_results(
-    session: "Session",
-    questions: Sequence["Question"],
-    both: Mapping[int, tuple[Ranking, Ranking]],
-    masks: Mapping[str | None, Mask | InputError],
-) -> list[Ranking]:
-    """The documents of the fused lists of questions {place: (BM25, dense)}."""
-    runs = [as_run(one) for one in zip(*both.values(), strict=True)]
+def as_documents(session: "Session", lists: Sequence[Ranking]) -> list[Ranking]:
+    """The documents of lists of passages."""
+    if not lists:
+        return []
+    run = as_run(lists)
+    ranked = rank_documents(run, session.passages.documents(run.passage_R), best_three_share(session))
+    return as_rankings(ranked, len(lists))
+
+
+def fuse_results(session: "Session", both: Sequence[tuple[Ranking, Ranking]], mask_Q: Sequence[Mask]) -> list[Ranking]:
+    """The documents of fused lists, each by its best passage that the question's mask allows. `both`: BM25, dense."""
+    runs = [as_run(one) for one in zip(*both, strict=True)]
     document_R = session.passages.documents(np.concatenate([run.passage_R for run in runs]))
     documents = np.split(document_R, [len(runs[0].passage_R)])
-    mask_Q = [cast(Mask, masks[questions[place].where]) for place in both]
-    fused = fuse_documents(
-        runs, documents, best_three_share(session), *fusion(session), lambda run: allowed(run, mask_Q)
-    )
+    share = best_three_share(session)
+    fused = fuse_documents(runs, documents, share, *fusion(session), lambda run: allowed(run, mask_Q))
     return as_rankings(fused, len(both))
 
 
-def fuse_passages(
-    session: "Session",
-    questions: Sequence["Question"],
-    both: Mapping[int, tuple[Ranking, Ranking]],
-    masks: Mapping[str | None, Mask | InputError],
-) -> list[Ranking]:
-    """The allowed passages of the fused lists of questions {place: (BM25, dense)}."""
-    fused = fuse([as_run(one) for one in zip(*both.values(), strict=True)], *fusion(session))
-    return as_rankings(
-        fused.rows(allowed(fused, [cast(Mask, masks[questions[place].where]) for place in both])), len(both)
-    )
+def fuse_passages(session: "Session", both: Sequence[tuple[Ranking, Ranking]], mask_Q: Sequence[Mask]) -> list[Ranking]:
+    """The passages of fused lists that the questions' masks allow. `both`: BM25, dense."""
+    fused = fuse([as_run(one) for one in zip(*both, strict=True)], *fusion(session))
+    return as_rankings(fused.rows(allowed(fused, mask_Q)), len(both))
 
 
-def rerank_passages(session: "Session", given: Sequence[tuple["Question", Ranking, Scored]]) -> list[Ranking]:
-    """The lists with their first `rerank` passages by the cross-encoder's score; all questions are scored together.
+def rerank_passages(
+    session: "Session", questions: Sequence["Question"], lists: Sequence[Ranking]
+) -> list[tuple[Ranking, np.ndarray]]:
+    """(the passages of each question in their new order, rows of those that the cross-encoder has scored).
 
-    The other passages follow, as in the stage `rerank`.
+    The first `rerank` passages of each list are scored, of all questions together; the others follow, as in the stage
+    `rerank`.
     """
     assert session.reranking is not None
-    run = as_run([ranking for _, ranking, _ in given])
-    if not len(run.passage_R):
-        return [ranking for _, ranking, _ in given]
-    near_R = run.rank_R <= np.array([question.rerank for question, _, _ in given])[run.question_R]
-    rows = [one.rows_K.tolist() for one in as_rankings(run.rows(near_R), len(given))]
-    new = [[row for row in first if row not in scored] for first, (_, _, scored) in zip(rows, given, strict=True)]
-    texts = iter(session.passages.read([row for some in new for row in some]))
+    first = [ranking.rows_K[: question.rerank] for question, ranking in zip(questions, lists, strict=True)]
+    texts = iter(session.passages.read(np.concatenate(first).tolist()))
     pairs = [
-        [(question.text, passage["title"], passage["text"]) for passage in islice(texts, len(some))]
-        for some, (question, _, _) in zip(new, given, strict=True)
+        [(question.text, passage["title"], passage["text"]) for passage in islice(texts, len(rows_K))]
+        for question, rows_K in zip(questions, first, strict=True)
     ]
-    for some, (_, _, scored), scores in zip(new, given, session.reranking.reranker.scores(pairs), strict=True):
-        scored |= zip(some, scores.tolist(), strict=True)
-    score_N = [scored[row] for first, (_, _, scored) in zip(rows, given, strict=True) for row in first]
-    return as_rankings(reordered(run, near_R, np.array(score_N)), len(given))
+    scores = session.reranking.reranker.scores(pairs)
+    result = []
+    for ranking, rows_K, scores_K in zip(lists, first, scores, strict=True):
+        if len(rows_K):
+            run = Run(np.zeros(len(ranking.rows_K), np.int64), *ranking)
+            (ranking,) = as_rankings(reordered(run, run.rank_R <= len(rows_K), scores_K), 1)
+        result.append((ranking, rows_K))
+    return result
 
 
 def fusion(session: "Session") -> tuple[Choice, float]:

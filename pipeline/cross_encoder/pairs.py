@@ -120,7 +120,8 @@ def score_rows(
 ) -> np.ndarray:
     """Returns the logits of rows in their order, float32 [N], without gradients.
 
-    `budget` and `done` as in biencoder.encode_rows, `row_by_row` as in `logits`. Raises InputError if a logit is not finite.
+    `budget` and `done` as in biencoder.encode_rows, `row_by_row` as in `logits`. Raises InputError if a logit is
+    not finite.
     """
     logit_N = np.empty(len(rows.ids), np.float32)
     length_N = np.array([len(row) for row in rows.ids], np.int64)

@@ -226,12 +226,7 @@ def test_what_cannot_rerank_is_refused_before_anything_is_loaded(store, plain, m
         ("--rerank", "5"): "--rerank: the run of one has no cross-encoder; --reranker DIR takes an existing one, and "
         "`cocondenser run one --set rerank.depth=100 --set 'rerank.splits=[dev]'` trains one",
         ("--rerank", "5", "--reranker", "./none"): "--reranker ./none: no such folder; a name on the Hugging Face hub",
-        (
-            "--rerank",
-            "5",
-            "--reranker",
-            "a/none",
-        ): "model a/none: no such folder, and not on this machine: `hf download",
+        ("--rerank", "5", "--reranker", "a/none"): "model a/none: no such folder, and not on this machine: `hf",
         ("--rerank", "5", "--reranker", str(bi_encoder)): f"--reranker: {bi_encoder}/config.json: not a classifier of "
         "one label (BertModel, 1 labels); name a cross-encoder, as sentence-transformers stores one",
         ("--rerank", "5", "--reranker", str(untokenized)): f"--reranker: {untokenized}: has no tokenizer: ",
