@@ -132,7 +132,7 @@ def ask(
 
 
 def documents_of(session: "Session", question: Question) -> Callable[[np.ndarray], np.ndarray]:
-    """What numbers the items of a question's list, given their rows: documents, or passages before they are reranked."""
+    """Rows -> numbers of what a question's list holds: documents, or passages that will be reranked."""
     return np.asarray if question.rerank else session.passages.documents
 
 
