@@ -8,7 +8,7 @@ from typing import Any
 from flows.serving.engine import Engine, check_whole
 from flows.serving.question import Reranking
 from pipeline.errors import InputError
-from pipeline.evaluate.reranked import RERANKED, below, rerank_warning
+from pipeline.evaluate.reranked import below, rerank_warning
 from pipeline.runtime.launch import gpus
 
 MOST = 1000
@@ -60,8 +60,9 @@ def warning_of(metrics: Mapping[str, Any], labelled: list[dict[str, Any]]) -> st
 
     `labelled`: the metrics of the stages `soft_labels` (pipeline/cross_encoder/teacher_quality.py).
     """
-    if any(RERANKED in split["systems"] for name, split in metrics["splits"].items() if name == "dev"):
-        return rerank_warning(metrics)
+    line = rerank_warning(metrics)
+    if line is not None:
+        return line
     lines = (below("MRR@10", one["dev_RR@10"], one["student_dev_RR@10"]) for one in labelled if "dev_RR@10" in one)
     return next(filter(None, lines), "")
 

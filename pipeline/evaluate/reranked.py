@@ -10,8 +10,9 @@ RERANKED = "rerank"
 ADVICE = "search without --rerank, or take another cross-encoder (--reranker)"
 
 
-def rerank_warning(metrics: Mapping[str, Any]) -> str:
-    """Returns a line if the row `reranked` is below the dense run that it reranks on dev; else an empty text.
+def rerank_warning(metrics: Mapping[str, Any]) -> str | None:
+    """Returns a line if the row `reranked` is below the dense run that it reranks on dev, else an empty text; None
+    without such a row.
 
     `metrics`: the evaluation's. Compares MRR@10, or hits@20 if dev has only answers.
     """
@@ -20,7 +21,7 @@ def rerank_warning(metrics: Mapping[str, Any]) -> str:
         if RERANKED in systems and metrics["dense"] in systems:
             reranked, dense = (systems[name][measure]["mean"] for name in (RERANKED, metrics["dense"]))
             return below(columns[measure], reranked, dense)
-    return ""
+    return None
 
 
 def below(measure: str, reranked: float, retriever: float) -> str:

@@ -290,12 +290,16 @@ def figures(reranked: float) -> dict:
 
 LINE = "the cross-encoder is below the retriever on dev: MRR@10 0.400 reranked, {} without; search without --rerank"
 
+ANSWERED = {name: {"hits@20": {"mean": mean}} for name, mean in (("stage2", 0.5), ("rerank", 0.4))}
+ONLY_ANSWERS = {"dense": "stage2", "splits": {"dev": {"systems": {}, "answers": {"systems": ANSWERED}}}}
+
 
 @pytest.mark.parametrize(
     ("metrics", "labelled", "line"),
     [
         (figures(0.5), [{"dev_RR@10": 0.1, "student_dev_RR@10": 0.2}], ""),
         (figures(0.4), [], LINE.format("0.500")),
+        (ONLY_ANSWERS, [], LINE.replace("MRR@10", "hits@20").format("0.500")),
         ({"dense": "stage2", "splits": {}}, [{"dev_questions": 0}], ""),
         ({"dense": "stage2", "splits": {}}, [{"dev_RR@10": 0.4, "student_dev_RR@10": 0.41}], LINE.format("0.410")),
         ({"dense": "stage2", "splits": {}}, [{"dev_RR@10": 0.4, "student_dev_RR@10": 0.4}], ""),
