@@ -12,6 +12,7 @@ from pipeline.notices import EXAMPLES
 if TYPE_CHECKING:
     from flows.serving.answers import Answer
     from flows.serving.engine import Engine
+    from flows.serving.reranker import RerankerSource
 
 DOCUMENTS = 5
 """Answers by default."""
@@ -21,6 +22,19 @@ SearchBy = Annotated[
         metavar="METHOD",
         help="Search method: dense, fusion or bm25 (default: fusion, unless the run's dev questions prove another "
         "one better).",
+    ),
+]
+
+Rerank = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Score the first N passages again with a cross-encoder: the run's own, or --reranker's."
+    ),
+]
+Reranker = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL", help="An existing cross-encoder for --rerank: a folder, or a name on the Hugging Face hub."
     ),
 ]
 
@@ -42,10 +56,15 @@ def search(
     ] = None,
     recipe: OfRecipe = None,
     by: SearchBy = None,
+    rerank: Rerank = None,
+    reranker: Reranker = None,
     store: StoreFolder = None,
     json: Json = False,
 ) -> None:
-    """Answer a question from a finished run."""
+    """Answer a question from a finished run.
+
+    Example: `cocondenser search "merge two sorted lists" --rerank 50 --reranker cross-encoder/ms-marco-MiniLM-L6-v2`
+    """
     started = time.perf_counter()
     from artifacts.store import Store
     from flows.graph.selection import store_folder
@@ -58,16 +77,19 @@ def search(
     if where is not None and not where.strip():  # a variable of the shell may be empty
         raise InputError("where: the condition is empty; leave it out to search all passages")
     engine = newest_engine(Store(store_folder(store)), recipe, by)
+    source = reranker_source(engine, rerank, reranker)
     if engine.dense_instead:
         terminal.print("by dense: the first stage of the fusion is a run file", style="dim")
-    with terminal.status("Loading ...") as status, open_session(engine) as session:
+    with terminal.status("Loading ...") as status, open_session(engine, reranker=source) as session:
         number = min(DOCUMENTS, session.passages.count) if k is None else k
-        checked = check_question(session, Question(question, number, engine.by, where))
+        checked = check_question(session, Question(question, number, engine.by, where, rerank or 0))
         loaded = time.perf_counter()
         status.update("Searching ...")
         (answers,) = ask(session, [checked])
         answered = time.perf_counter()
         notices = question_notices(session, checked)
+    if source is not None and source.warning:
+        notices.append(source.warning)
     if isinstance(answers, Exception):
         raise InputError(str(answers)) from None
     loading, answering = 1000 * (loaded - started), 1000 * (answered - loaded)
@@ -77,12 +99,22 @@ def search(
         return
     for line in notices:
         warn(line)
-    print_answers(engine, answers)
+    how = f", the first {rerank:,} passages reranked by {source.name}" if source is not None else ""
+    print_answers(engine, answers, how)
     terminal.print(f"loaded in {loading / 1000:.1f} s, answered in {answering:.0f} ms", style="dim", highlight=False)
 
 
-def print_answers(engine: "Engine", answers: "list[Answer]") -> None:
-    """Prints each document with its score, metadata, a known question and an excerpt."""
+def reranker_source(engine: "Engine", number: int | None, reranker: str | None) -> "RerankerSource | None":
+    """The cross-encoder of --rerank and --reranker; None without them. Raises InputError before anything is loaded."""
+    if number is None and reranker is None:
+        return None
+    from flows.runs.find_reranker import find_reranker
+
+    return find_reranker(engine, number, reranker)
+
+
+def print_answers(engine: "Engine", answers: "list[Answer]", reranked: str = "") -> None:
+    """Prints each document with its score, metadata, a known question and an excerpt. `reranked`: what reranks."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -92,7 +124,7 @@ def print_answers(engine: "Engine", answers: "list[Answer]") -> None:
 
     how = f": {way_of(engine.metrics, FUSION)}" if engine.by == "fusion" else ""
     out.print(
-        f"{engine.run.name}, {engine.label(engine.by)}{how}\n",
+        f"{engine.run.name}, {engine.label(engine.by)}{how}{reranked}\n",
         style="dim",
         markup=False,
         highlight=False,
@@ -106,7 +138,7 @@ def print_answers(engine: "Engine", answers: "list[Answer]") -> None:
                 (f"{answer.rank:>2}  ", "dim"),
                 (answer.title or answer.doc_id, "bold"),
                 (f"  {answer.doc_id}" if answer.title not in ("", answer.doc_id) else "", "dim"),
-                (f"  {answer.score:#.4g}", "dim"),
+                (f"  {answer.score:#.4g}{' reranked' * answer.reranked}", "dim"),
             )
         )
         # `folder` is empty for the files of the collection's own folder

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import OfRecipe, StoreFolder, terminal, warn
-from flows.cli.search import SearchBy
+from flows.cli.search import Rerank, Reranker, SearchBy, reranker_source
 from pipeline.errors import InputError
 from pipeline.paths import expand_home
 
@@ -28,6 +28,8 @@ ADDRESS = "127.0.0.1"
 def serve_search(
     recipe: OfRecipe = None,
     by: SearchBy = None,
+    rerank: Rerank = None,
+    reranker: Reranker = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the page and the JSON.")] = 8080,
     log: Annotated[
         Path | None,
@@ -96,6 +98,9 @@ def serve_search(
 
     place = Store(store_folder(store))
     engine = newest_engine(place, recipe, by)
+    source = reranker_source(engine, rerank, reranker)
+    if source is not None and source.warning:
+        warn(source.warning)
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell that starts the command with & ignores SIGINT
         signal.signal(number, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), ExitStack() as running:
@@ -111,8 +116,9 @@ def serve_search(
 
             lines = None if log is None else running.enter_context(LineLog(log))
             opened = running.enter_context(ExitStack())
-            session = opened.enter_context(open_session(engine, engine.ways(), often=True))
+            session = opened.enter_context(open_session(engine, engine.ways(), often=True, reranker=source))
         name = f"{engine.run.name}, {engine.label(engine.by)}"
+        name += f", the first {source.most:,} passages reranked by {source.name}" if source is not None else ""
 
         def print_address() -> None:
             page = page_address(host or ADDRESS, port, "" if access is None else access.root_path, tls is not None)
@@ -125,12 +131,18 @@ def serve_search(
             terminal.print(text, markup=False, highlight=False, soft_wrap=True)
 
         searches = None if lines is None else SearchLog(lines, engine.run.name)
-        newer_runs = Follow(lambda now: newer_session(now, place, by), opened, print_run, warn) if follow else None
+        newer_runs = (
+            Follow(lambda now: newer_session(now, place, by, rerank, reranker), opened, print_run, warn)
+            if follow
+            else None
+        )
         serve(session, listener, print_address, searches, access, tls, newer_runs)
     terminal.print("The server has ended.")
 
 
-def newer_session(now: "Session", store: "Store", by: SearchBy) -> "AbstractContextManager[Session] | None":
+def newer_session(
+    now: "Session", store: "Store", by: SearchBy, rerank: int | None = None, reranker: str | None = None
+) -> "AbstractContextManager[Session] | None":
     """Opens the newest run of the recipe that answers now. None if that is the one that answers now."""
     from flows.serving.engine import newest_engine
     from flows.serving.session import open_session
@@ -138,7 +150,8 @@ def newer_session(now: "Session", store: "Store", by: SearchBy) -> "AbstractCont
     engine = newest_engine(store, now.engine.run.name, by)
     if datetime.fromisoformat(engine.run.created) <= datetime.fromisoformat(now.engine.run.created):
         return None
-    return open_session(engine, engine.ways(), often=True)
+    source = reranker_source(engine, rerank, reranker)
+    return open_session(engine, engine.ways(), often=True, reranker=source)
 
 
 def print_run(session: "Session") -> None:

@@ -3,7 +3,7 @@ node of a run in the store; and how it reads texts."""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,19 +73,19 @@ def find_model(store: Store, source: str) -> Model:
     if source.startswith((".", "~")) or Path(source).is_absolute():
         raise InputError(f"model {path}: no such folder")
     if HUB_MODEL.fullmatch(source):
-        return _of_folder(_of_hub(source))
+        return _of_folder(hub_folder(source, ("config.json", "modules.json"), _is_complete))
     nodes = {node for run in runs(store) for node in run.nodes}
     known = f"{hint(source, sorted(nodes))}; a name on the Hugging Face hub is OWNER/NAME"
     raise InputError(f"model {source}: no such folder, and no node of a run in {store.root}{known}")
 
 
-def _of_hub(name: str) -> Path:
+def hub_folder(name: str, needed: Sequence[str], is_complete: Callable[[Path], bool]) -> Path:
     """The folder of a model of the hub. Raises InputError if it is not on this machine and cannot be downloaded.
 
-    An incomplete copy is only used if the hub does not answer.
+    A copy on this machine has at least one file of `needed`. An incomplete one is only used if the hub does not answer.
     """
-    folder = hub.cached(name, "main", ("config.json", "modules.json"))
-    if folder is not None and _is_complete(folder):
+    folder = hub.cached(name, "main", needed)
+    if folder is not None and is_complete(folder):
         return folder
     if hub.reachable(0.3):
         return hub.download(name, "main", HUB_FILES)

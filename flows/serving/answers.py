@@ -1,6 +1,6 @@
 """What is shown of the passages that a question finds."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -43,6 +43,8 @@ class Answer:
     """Ids of the first NAMED passages that almost equal this one and satisfy the question's condition."""
     almost_equal_count: int = 0
     """The number of all of them."""
+    reranked: bool = False
+    """Whether the score is that of a cross-encoder."""
 
 
 NAMED = 20
@@ -56,8 +58,12 @@ def describe_answers(
     questions: "Sequence[Question]",
     rankings: Sequence[Ranking | Failure],
     masks: Sequence[Mask | InputError],
+    scored: Sequence[Collection[int]],
 ) -> list[Answers]:
-    """The answers of each question, from its ranked passages. `masks`: what each question's condition allows."""
+    """The answers of each question, from its ranked passages.
+
+    `masks`: what each question's condition allows. `scored`: the rows that a cross-encoder has scored.
+    """
     rows = [row for ranking in rankings if isinstance(ranking, Ranking) for row in ranking.rows_K.tolist()]
     passages = session.passages.read(rows)
     judged = judged_id(session.collection)
@@ -66,14 +72,14 @@ def describe_answers(
     near = almost_equal(session, rankings, masks)
     described = zip(passages, session.passages.metadata(rows), near, strict=True)
     all_answers: list[Answers] = []
-    for ranking in rankings:
+    for ranking, scored_rows in zip(rankings, scored, strict=True):
         if isinstance(ranking, Failure):
             all_answers.append(ranking)
             continue
         matcher = next(matchers)
         answers: list[Answer] = []
         own = islice(described, len(ranking.rows_K))
-        for (passage, metadata, (near_ids, near_count)), score in zip(own, ranking.scores_K, strict=True):
+        for (passage, metadata, (near_ids, near_count)), row, score in zip(own, *ranking, strict=True):
             part = excerpt(passage["text"], matcher)
             answers.append(
                 Answer(
@@ -86,6 +92,7 @@ def describe_answers(
                     metadata=metadata,
                     almost_equal=near_ids,
                     almost_equal_count=near_count,
+                    reranked=row in scored_rows,
                 )
             )
         all_answers.append(answers)
@@ -158,6 +165,7 @@ def answers_as_json(
         "question": question.text,
         "k": question.k,
         "where": question.where,
+        "rerank": question.rerank,
         "milliseconds": round(milliseconds, 1),
         "notices": [*notices],
         "answers": [

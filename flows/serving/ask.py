@@ -7,21 +7,19 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from flows.serving.answers import Answers, describe_answers
 from flows.serving.question import LONGEST, Question
-from flows.serving.rankings import Failure, Mask, Ranking, as_rankings, as_run
+from flows.serving.rankings import Failure, Mask, Ranking
+from flows.serving.results import Lists, as_documents, best_three_share, rank_results, rerank_passages
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import WIDER
 from pipeline.data.documents import best_rows
 from pipeline.data.near_duplicates.groups import Groups
-from pipeline.data.runs import Run
 from pipeline.errors import InputError
-from pipeline.evaluate.document_ranking import fuse_documents, rank_documents
-from pipeline.evaluate.fusion.fuse import Choice
 from pipeline.formatting import counted
 from pipeline.notices import one_line
 
@@ -35,13 +33,6 @@ MOST = 1000
 DEEPEST = 100_000
 """Maximum length of lists that are fused and then filtered; Lucene needs a second for them. If these lists leave too
 few documents, the lists are filtered first and then fused."""
-
-
-class Lists(NamedTuple):
-    """A question's ranked passages; None: its search method does not use this retriever."""
-
-    bm25: Ranking | None
-    dense: Ranking | None
 
 
 class Depths(NamedTuple):
@@ -68,13 +59,28 @@ def check_question(session: "Session", question: Question) -> Question:
     if question.by not in session.ways:
         unavailable = f"the run of {session.engine.run.name} has no such search method"
         raise InputError(f"by {question.by}: {session.problems.get(question.by, unavailable)}")
+    check_rerank(session, question.rerank)
     return question._replace(text=text, where=where)
+
+
+def check_rerank(session: "Session", number: int) -> None:
+    """Raises InputError unless the session can rerank the first `number` passages."""
+    if number < 0:
+        raise InputError(f"rerank is {number:,}; the minimum is 0, which reranks nothing")
+    if number and session.reranking is None:
+        raise InputError(f"rerank is {number:,}, but nothing reranks here; `--rerank N` loads a cross-encoder")
+    if session.reranking is not None and number > session.reranking.most:
+        raise InputError(
+            f"rerank is {number:,}; the maximum is {counted(session.reranking.most, 'passages')} (--rerank)"
+        )
 
 
 def question_notices(session: "Session", question: Question) -> list[str]:
     """Which parts of a checked question are not read, one line each."""
     cut = session.dense.encoder.cut(question.text) if session.dense is not None and question.by != "bm25" else ""
-    return [cut] if cut else []
+    if session.reranking is None or not question.rerank:
+        return [cut] if cut else []
+    return [line for line in (cut, session.reranking.reranker.cut(question.text)) if line]
 
 
 def ask(
@@ -104,14 +110,36 @@ def ask(
             question, results[place] = questions[place], ranking
             if isinstance(ranking, Ranking):
                 if place in found:
-                    ranking = append_deeper(found[place], ranking, session.passages.documents)
+                    ranking = append_deeper(found[place], ranking, documents_of(session, question))
                 found[place] = ranking
-                results[place] = shown = different(ranking, question.k, session.near_duplicates)
-                if len(shown.rows_K) < question.k and has_more(session, question, depths[place], passages):
+                results[place] = shown = shown_documents(session, question, ranking)
+                is_enough = len(shown.rows_K) >= question.k and len(ranking.rows_K) >= question.rerank
+                if not is_enough and has_more(session, question, depths[place], passages):
                     deeper[place] = Depths(*(WIDER * length for length in depths[place]))
         depths = deeper
+    scored: dict[int, set[int]] = {}
+    reranked = [place for place in found if questions[place].rerank]
+    if reranked:
+        asked = [questions[place] for place in reranked]
+        new = rerank_passages(session, asked, [found[place] for place in reranked])
+        for place, question, (ranking, scored_K) in zip(reranked, asked, new, strict=True):
+            results[place], scored[place] = shown_documents(session, question, ranking), {*scored_K.tolist()}
     rankings = [results[place] for place in range(len(questions))]
-    return describe_answers(session, questions, rankings, [masks[question.where] for question in questions])
+    all_masks = [masks[question.where] for question in questions]
+    return describe_answers(
+        session, questions, rankings, all_masks, [scored.get(n, set()) for n in range(len(questions))]
+    )
+
+
+def documents_of(session: "Session", question: Question) -> Callable[[np.ndarray], np.ndarray]:
+    """Rows -> numbers of what a question's list holds: documents, or passages that will be reranked."""
+    return np.asarray if question.rerank else session.passages.documents
+
+
+def shown_documents(session: "Session", question: Question, ranking: Ranking) -> Ranking:
+    """The documents to show of a question's list (see `rank_results`)."""
+    documents = as_documents(session, [ranking])[0] if question.rerank else ranking
+    return different(documents, question.k, session.near_duplicates)
 
 
 def first_depths(session: "Session", question: Question) -> Depths:
@@ -119,12 +147,8 @@ def first_depths(session: "Session", question: Question) -> Depths:
     recipe = session.engine.recipe
     if question.by == "fusion" or best_three_share(session):
         return Depths(recipe["search"]["depth"], recipe["bm25"]["depth"])
-    return Depths(EXTRA * question.k, EXTRA * question.k)
-
-
-def best_three_share(session: "Session") -> float:
-    """The setting of the run's evaluation; 0 in runs of older versions."""
-    return float((session.engine.recipe.get("evaluate") or {}).get("best_three_share", 0))
+    depth = max(EXTRA * question.k, question.rerank)
+    return Depths(depth, depth)
 
 
 def has_more(session: "Session", question: Question, depths: Depths, lists: "Lists | Failure") -> bool:
@@ -189,49 +213,6 @@ def rank_passages(
         except (InputError, JavaFailed) as error:
             failures |= dict.fromkeys(bm25_places, error)
     return [failures.get(place) or Lists(bm25.get(place), dense.get(place)) for place in range(len(questions))]
-
-
-def rank_results(
-    session: "Session",
-    questions: Sequence[Question],
-    lists: Sequence[Lists | Failure],
-    masks: Mapping[str | None, Mask | InputError],
-) -> list[Ranking | Failure]:
-    """The documents of each question, each by its best passage that the question's condition allows."""
-    recipe, metrics, share = session.engine.recipe, session.engine.metrics, best_three_share(session)
-    results: dict[int, Ranking | Failure] = {}
-    single: dict[int, Ranking] = {}
-    both: dict[int, tuple[Ranking, Ranking]] = {}
-    for place, one in enumerate(lists):
-        if not isinstance(one, Lists):
-            results[place] = one
-        elif one.bm25 is not None and one.dense is not None:
-            both[place] = one.bm25, one.dense
-        else:
-            single[place] = cast(Ranking, one.bm25 or one.dense)
-    if single:
-        run = as_run([*single.values()])
-        ranked = rank_documents(run, session.passages.documents(run.passage_R), share)
-        results |= zip(single, as_rankings(ranked, len(single)), strict=True)
-    if both:
-        mask_Q = [cast(Mask, masks[questions[place].where]) for place in both]
-        runs = [as_run(one) for one in zip(*both.values(), strict=True)]
-        document_R = session.passages.documents(np.concatenate([run.passage_R for run in runs]))
-        documents = np.split(document_R, [len(runs[0].passage_R)])
-        choice = Choice(metrics["fusion"]["method"], metrics["fusion"]["weight"])
-        k = recipe["evaluate"]["reciprocal_k"]
-        fused = fuse_documents(runs, documents, share, choice, k, lambda run: allowed(run, mask_Q))
-        results |= zip(both, as_rankings(fused, len(both)), strict=True)
-    return [results[place] for place in range(len(lists))]
-
-
-def allowed(run: Run, mask_Q: Sequence[Mask]) -> np.ndarray:
-    """Which rows of a run the masks of its questions allow, bool [R]."""
-    parts = [
-        np.ones(len(one.rows_K), bool) if mask is None else mask[one.rows_K]
-        for one, mask in zip(as_rankings(run, len(mask_Q)), mask_Q, strict=True)
-    ]
-    return np.concatenate(parts)
 
 
 def _question_tokens(

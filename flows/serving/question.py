@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flows.serving.engine import By, Engine
 from flows.serving.rankings import BM25Retriever, DenseRetriever
@@ -12,6 +12,9 @@ from pipeline.bm25.highlights import Highlighter
 from pipeline.data.filter import Where
 from pipeline.data.near_duplicates.groups import Groups
 from pipeline.data.passages import Passages
+
+if TYPE_CHECKING:  # torch is loaded while Java starts
+    from pipeline.cross_encoder.reranker import Reranker
 
 LONGEST = 10_000
 """Characters of a question. BM25 reads more (lucene.QUERY_CHARACTERS) and therefore cuts no question."""
@@ -26,6 +29,18 @@ class Question(NamedTuple):
     by: By
     where: str | None = None
     """An SQL condition on the collection's metadata columns."""
+    rerank: int = 0
+    """Number of the list's first passages that a cross-encoder scores again."""
+
+
+@dataclass(frozen=True)
+class Reranking:
+    """What scores the first passages of lists again."""
+
+    reranker: "Reranker"
+    name: str
+    most: int
+    """Maximum number of passages for each question, and the number if a question does not say it."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,8 @@ class Session:
     highlighter: Highlighter
     problems: Mapping[By, str]
     """Why a search method is not available."""
+    reranking: Reranking | None = None
+    """None: nothing is reranked."""
 
     @property
     def collection(self) -> Path:

@@ -39,6 +39,8 @@ class SearchRequest(BaseModel):
     k: int | None = None
     by: By | None = None
     where: str | None = None
+    rerank: int | None = None
+    """Passages that are reranked, at most as many as the server says; None: as many, 0: none."""
 
 
 class ClickRequest(BaseModel):
@@ -127,7 +129,8 @@ def application(
         started = time.perf_counter()
         session = service.session
         k = service.description["k"] if request.k is None else request.k
-        requested = Question(request.q, k, request.by or session.engine.by, request.where)
+        rerank = service.description["rerank"] if request.rerank is None else request.rerank
+        requested = Question(request.q, k, request.by or session.engine.by, request.where, rerank)
         question = check_question(session, requested)
         metrics.questions.labels(question.by).inc()
         mask = None

@@ -69,6 +69,8 @@ def session_description(session: Session) -> dict[str, Any]:
         "by": engine.by,
         "ways": {way: engine.label(way) for way in session.ways},
         "fusion": engine.fusion("fusion"),
+        "rerank": session.reranking.most if session.reranking else 0,
+        "reranker": session.reranking.name if session.reranking else None,
         "passages": session.passages.count,
         "k": min(DOCUMENTS, session.passages.count),
         "columns": session.where.columns,

@@ -11,6 +11,7 @@ from flows.serving.ask import ask
 from flows.serving.engine import By, Engine, check_whole
 from flows.serving.question import Question, Session
 from flows.serving.rankings import BM25Retriever, open_dense
+from flows.serving.reranker import RerankerSource, open_reranking
 from pipeline.bm25.highlights import highlighter
 from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import Searcher
@@ -21,10 +22,12 @@ from pipeline.errors import InputError
 
 
 @contextmanager
-def open_session(engine: Engine, ways: Iterable[By] | None = None, often: bool = False) -> Iterator[Session]:
+def open_session(
+    engine: Engine, ways: Iterable[By] | None = None, often: bool = False, reranker: RerankerSource | None = None
+) -> Iterator[Session]:
     """Opens what the search methods `ways` need (None: `engine.by`), and closes it with the block.
 
-    `often`: opens more slowly and answers faster, for a server.
+    `often`: opens more slowly and answers faster, for a server. `reranker`: scores the first passages of lists again.
     Raises InputError if a part that `engine.by` needs is damaged, or if the parts do not belong together. Other search
     methods are left out in this case.
     """
@@ -57,6 +60,7 @@ def open_session(engine: Engine, ways: Iterable[By] | None = None, often: bool =
                 dense = open_dense(engine, passages.count, often)
             except InputError as error:
                 leave_out("dense", error)
+        reranking = None if reranker is None else open_reranking(engine, reranker, often)
         if searcher is not None:
             try:
                 searcher.wait()
@@ -73,9 +77,13 @@ def open_session(engine: Engine, ways: Iterable[By] | None = None, often: bool =
         first_stage = engine.run.nodes.get(engine.part("bm25"))
         words = highlighter(first_stage.path if first_stage else None, bm25.terms if bm25 else None)
         near = read_groups(collection)
+        where = Where(collection)
         session = Session(
-            engine, passages, Where(collection), known_questions, dense, bm25, near, bm25_thread, words, problems
+            engine, passages, where, known_questions, dense, bm25, near, bm25_thread, words, problems, reranking
         )
         if often:  # the first question is many times slower: libraries load their parts, and Java compiles
-            ask(session, [Question("first", 1, way, "true") for way in session.ways if way in needed])
+            ask(
+                session,
+                [Question("first", 1, way, "true", 1 if reranking else 0) for way in session.ways if way in needed],
+            )
         yield session

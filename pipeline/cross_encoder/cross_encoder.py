@@ -62,23 +62,22 @@ def missing(config: CrossEncoderConfig) -> list[str]:
     if config.checkpoint is None or not config.checkpoint.exists():
         return []
     try:
-        return _not_a_cross_encoder(config.checkpoint)
+        check_is_cross_encoder(config.checkpoint)
     except InputError as error:
         return [f"cross_encoder.checkpoint: {error}"]
+    return []
 
 
-def _not_a_cross_encoder(folder: Path) -> list[str]:
-    """Returns a line if the folder holds another kind of model. Raises InputError for one that contradicts itself."""
+def check_is_cross_encoder(folder: Path) -> None:
+    """Raises InputError if the folder holds another kind of model, or one that contradicts itself; loads no weights."""
     model = model_config(folder)
     kinds, labels = model.get("architectures") or [], model.get("id2label") or ()
     if len(labels) != 1 or not any(kind.endswith("ForSequenceClassification") for kind in kinds):
         actual = f"{' '.join(kinds) or 'no architecture'}, {len(labels)} labels"
-        path = folder / "config.json"
-        return [f"cross_encoder.checkpoint: {path}: not a classifier of one label ({actual})"]
+        raise InputError(f"{folder / 'config.json'}: not a classifier of one label ({actual})")
     check_weights(folder, model)
     if has_tokenizer(folder):
         check_own_tokenizer(folder)
-    return []
 
 
 def check_cross_encoder(config: CrossEncoderConfig, tokens: Path, start: Path, tokenizer: Path) -> None:

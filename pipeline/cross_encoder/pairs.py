@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, cat
 
 from pipeline.cross_encoder.lengths import Lengths
 from pipeline.errors import InputError
@@ -73,10 +73,16 @@ def pair_row(question: np.ndarray, title: np.ndarray, text: np.ndarray, form: Pa
 
 def pair_rows(tokens: Tokens, query_N: Iterable[int], passage_N: Iterable[int], form: PairForm) -> PairRows:
     """Returns the rows of the pairs (row of queries.parquet, row of passages.parquet)."""
-    pairs = [
-        pair_row(tokens.queries[int(q)], tokens.titles[int(p)], tokens.passages[int(p)], form)
+    texts = (
+        (tokens.queries[int(q)], tokens.titles[int(p)], tokens.passages[int(p)])
         for q, p in zip(query_N, passage_N, strict=True)
-    ]
+    )
+    return text_rows(texts, form)
+
+
+def text_rows(texts: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]], form: PairForm) -> PairRows:
+    """Returns the rows of pairs, each of the ids of (question, title, text)."""
+    pairs = [pair_row(*text, form) for text in texts]
     seconds = [second if form.has_types else len(ids) for ids, second in pairs]
     return PairRows([ids for ids, _ in pairs], np.array(seconds, np.int64))
 
@@ -87,11 +93,12 @@ def pack_pairs(model: CrossEncoder, rows: PairRows, row_B: np.ndarray, device: s
     return pack_rows(rows.ids, row_B, device, second_B)
 
 
-def logits(model: CrossEncoder, packed: Packed) -> Tensor:
+def logits(model: CrossEncoder, packed: Packed, row_by_row: bool = False) -> Tensor:
     """Returns the scores of packed pairs, float32 [B].
 
     What follows the last layer is computed in float32 on every device: bfloat16 logits have so few values that pairs
-    tie.
+    tie. `row_by_row`: for each pair alone, as the product with one logit's weights depends on a row's place in the
+    chunk in its last bits. It changes nothing for a model without packed layers.
     """
     own = architecture(model)
     if not own.is_packed:
@@ -99,21 +106,28 @@ def logits(model: CrossEncoder, packed: Packed) -> Tensor:
             return padded.logits(model, packed)
     with autocast(packed.ids_T.device.type):
         pooled_BD = pooled(model, packed, own.classifier_pooling(model))
-    return own.logit(model, pooled_BD[:, None])[:, 0]
+    if not row_by_row:
+        return own.logit(model, pooled_BD[:, None])[:, 0]
+    return cat([own.logit(model, pooled_1D[:, None])[:, 0] for pooled_1D in pooled_BD.split(1)])
 
 
 def score_rows(
-    model: CrossEncoder, rows: PairRows, budget: int, done: Callable[[int], None] | None = None
+    model: CrossEncoder,
+    rows: PairRows,
+    budget: int,
+    done: Callable[[int], None] | None = None,
+    row_by_row: bool = False,
 ) -> np.ndarray:
     """Returns the logits of rows in their order, float32 [N], without gradients.
 
-    `budget` and `done` as in biencoder.encode_rows. Raises InputError if a logit is not finite.
+    `budget` and `done` as in biencoder.encode_rows, `row_by_row` as in `logits`. Raises InputError if a logit is
+    not finite.
     """
     logit_N = np.empty(len(rows.ids), np.float32)
     length_N = np.array([len(row) for row in rows.ids], np.int64)
     device = model.device.type
     packed = partial(pack_pairs, model, rows, device=device)
-    fill(logit_N, length_N, budget, packed, partial(logits, model), device, done)
+    fill(logit_N, length_N, budget, packed, partial(logits, model, row_by_row=row_by_row), device, done)
     if not np.isfinite(logit_N).all():
         raise InputError("a score is not finite: the cross-encoder diverged in training (try a lower learning_rate)")
     return logit_N

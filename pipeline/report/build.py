@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue
 
 from pipeline.config import Config, Seed
 from pipeline.data.stored import read_json
+from pipeline.evaluate.reranked import RERANKED, rerank_warning
 from pipeline.evaluate.short_tables import NO_QUESTIONS, shallow_notes, way_of
 from pipeline.formatting import counted, estimate_text
 from pipeline.report import results
@@ -95,7 +96,7 @@ def report(
         questions=questions,
         counts=shown_counts(read_json(collection / "ingest.json")),
         models={training(n): shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
-        notices=notices(lineage),
+        notices=[*notices(lineage), *((RERANKED, line) for line in [rerank_warning(metrics)] if line)],
         lineage=build_summary(lineage) if lineage else None,
         command=shlex.join(command),
         changed=[word for flag, word in itertools.pairwise(command) if flag == "--set"],

@@ -1,8 +1,9 @@
 """A store with one evaluated run that answers questions by dense retrieval, BM25 or both."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from encoders import ENCODER
@@ -32,12 +33,14 @@ def make_store(
     run_file: bool = False,
     depth: int = 10,
     near: Groups | None = None,
+    cross_encoders: Mapping[str, Path] = MappingProxyType({}),
 ) -> Store:
     """Of passages in order (id, document, title, text), the first of them relevant to the one dev question. A fifth
     column: the documents that they were cut from.
 
     `vectors_ND`: the passages' vectors, None for a run without dense retrieval; their first number sorts the dense run
     of the dev question. `checkpoint`: the model, else a folder without one. `near`: almost equal passages.
+    `cross_encoders`: folders by node.
     """
     store = Store(root)
     objects = {name: store.root / name for name in ("ingest", "bm25", "evaluate", "stage1", "index-stage1")}
@@ -66,6 +69,9 @@ def make_store(
     objects["evaluate"].mkdir()
     evaluate(EVALUATE, ingest, objects["bm25"], Work(objects["evaluate"], root, make_machine(), silent), **found)
     nodes = {name: filed(store, name, path) for name, path in objects.items() if path.exists()}
+    for node, folder in cross_encoders.items():
+        copy = Path(shutil.copytree(folder, store.root / node))
+        nodes[node] = filed(store, "cross_encoder", copy)
     search = {"depth": depth, "approximate": EFFORT.model_dump()}
     depths = {"search": search, "bm25": {"depth": depth}, "evaluate": {"reciprocal_k": 60}}
     record_run(store, "one", nodes, {"recipe": {**depths, "encoder": ENCODER.model_dump()}})

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from encoders import TRAINING
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import RobertaConfig, RobertaModel
+from transformers import BertConfig, BertForSequenceClassification, RobertaConfig, RobertaModel
 
 from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig, lengths
 from pipeline.cross_encoder.lengths import write_lengths
@@ -78,3 +78,27 @@ def make_roberta(folder: Path, texts: list[str], positions: int = 128) -> Path:
     )
     save_checkpoint(folder / "start", RobertaModel(config, add_pooling_layer=False).eval(), source)
     return folder / "start"
+
+
+def make_existing(folder: Path, words: list[str], seed: int = 0, positions: int = 64) -> Path:
+    """An untrained cross-encoder of BERT's architecture with its own tokenizer, as sentence-transformers stores one."""
+    vocabulary = [*SPECIALS, *words]
+    source = folder.with_name(f"{folder.name} start")
+    source.mkdir()
+    normal = Normal(lowercase=True, split_identifiers=False, drop_rules=False)
+    build_tokenizer(vocabulary, normal).save(str(source / "tokenizer.json"))
+    names = {f"{name.strip('[]').lower()}_token": name for name in SPECIALS}
+    (source / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **names}))
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=positions,
+        initializer_range=0.5,
+        num_labels=1,
+    )
+    save_classifier(folder, BertForSequenceClassification(config).eval(), source)
+    return folder

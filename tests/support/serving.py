@@ -84,6 +84,7 @@ def make_run() -> Any:
         where=Conditions(),
         dense=SimpleNamespace(encoder=Reader()),
         ways=["fusion", "dense"],
+        reranking=None,
         problems={"bm25": "no index"},
     )
 

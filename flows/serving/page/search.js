@@ -1,4 +1,4 @@
-const fields = ["q", "k", "by", "where"];
+const fields = ["q", "k", "by", "where", "rerank"];
 const root = location.pathname.replace(/\/*$/, "/"); // a proxy may show the page below a path
 let about = null;
 let running = null;
@@ -13,7 +13,7 @@ function recordClick(item, search, position) {
 
 function answerItem(answer, search) {
   const head = element("div", "head", element("span", "rank", answer.rank), element("h2", "", answer.title || answer.doc_id));
-  head.append(element("span", "score", answer.score.toPrecision(4)));
+  head.append(element("span", "score", `${answer.score.toPrecision(4)}${answer.reranked ? " reranked" : ""}`));
   const item = element("li", "", head);
   item.tabIndex = -1;
   if (answer.title && answer.title !== answer.doc_id) item.append(element("div", "id", answer.doc_id));
@@ -63,7 +63,7 @@ async function search() {
   document.title = `${question.slice(0, 80)} · ${about.title}`;
   document.body.classList.add("loading");
   showStatus("Searching ...");
-  const request = { q: question, k: Number(at("k").value), by: at("by").value, where: at("where").value || null };
+  const request = { q: question, k: Number(at("k").value), by: at("by").value, where: at("where").value || null, rerank: Number(at("rerank").value) };
   try {
     const headers = { "Content-Type": "application/json" };
     const result = await fetchJson(`${root}api/search`, { method: "POST", headers, body: JSON.stringify(request), signal: current.signal });
@@ -86,11 +86,12 @@ function fromAddress() {
   at("k").value = parameters.get("k") ?? about.k;
   at("by").value = about.ways[parameters.get("by")] ? parameters.get("by") : about.by;
   at("where").value = parameters.get("where") ?? "";
+  at("rerank").value = parameters.get("rerank") ?? about.rerank;
   search();
 }
 
 function toAddress() {
-  const defaults = { q: "", k: String(about.k), by: about.by, where: "" };
+  const defaults = { q: "", k: String(about.k), by: about.by, where: "", rerank: String(about.rerank) };
   const changed = fields.map((name) => [name, at(name).value]).filter(([name, value]) => value !== defaults[name]);
   const address = `${location.pathname}${changed.length ? "?" : ""}${new URLSearchParams(changed)}`;
   if (address !== location.pathname + location.search) history.pushState(null, "", address);
@@ -137,6 +138,9 @@ async function start() {
   at("title").textContent = about.title;
   at("about").textContent = `${about.passages.toLocaleString("en")} passages, recipe ${about.recipe}${about.recorded ? " · Questions and clicks are recorded." : ""}`;
   at("k").max = about.passages;
+  at("rerank").max = about.rerank;
+  at("reranks").hidden = !about.rerank;
+  at("reranks").title = about.reranker ? `Passages that ${about.reranker} scores again` : "";
   at("by").replaceChildren(...Object.entries(about.ways).map(([way, label]) => new Option(label, way)));
   at("ways").hidden = Object.keys(about.ways).length < 2;
   const columns = Object.entries(about.columns);

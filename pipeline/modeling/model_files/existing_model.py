@@ -239,6 +239,11 @@ def _lengths(folder: Path, texts: Mapping[str, Any], room: int) -> tuple[int, in
     return question, passage
 
 
+def longest_input(folder: Path) -> int:
+    """Returns the tokens of the longest input of the model in `folder`, as sentence-transformers truncates it."""
+    return _lengths(folder, _json(folder / TEXTS), input_limit(model_config(folder)))[1]
+
+
 def _length(path: Path, settings: Mapping[str, Any], name: str) -> int | None:
     """Returns a number of tokens, read from `path`; None if it is not there. Raises InputError if it is unusable."""
     value = settings.get(name)

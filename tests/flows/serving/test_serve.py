@@ -48,7 +48,7 @@ def test_get_and_post_give_the_same_answer(client) -> None:
         "rank": 1, "score": 0.5, "doc_id": "d", "passage_id": "d#0", "title": "T", "text": SCRIPT, "excerpt": SCRIPT,
         "highlights": [[0, 1]], "question": "",
         "metadata": {"source": "numpy", "n": "9007199254740993", "m": -9007199254740992},
-        "almost_equal": [], "almost_equal_count": 0,
+        "almost_equal": [], "almost_equal_count": 0, "reranked": False,
     }  # fmt: skip
     assert [answer[name] for name in ("recipe", "by", "question", "k", "where")] == [
         "one",
@@ -121,7 +121,7 @@ def test_masks_that_are_known_are_not_evaluated(fake_run, monkeypatch) -> None:
         return [InputError("x")] * len(queries)
 
     monkeypatch.setattr(ask, "rank_passages", rank)
-    monkeypatch.setattr(ask, "describe_answers", lambda run, questions, rankings, masks: rankings)
+    monkeypatch.setattr(ask, "describe_answers", lambda run, questions, rankings, masks, scored: rankings)
     questions = [Question("a", 1, "dense", where) for where in ("known", "other", None)]
     ask.ask(fake_run, questions, {"known": "its mask"})
     assert used_masks == {"known": "its mask", "other": "mask of other", None: None}
@@ -171,7 +171,8 @@ def test_a_small_collection_has_fewer_answers_by_default(fake_run, client) -> No
         ({"q": "a", "k": "x"}, 400, "k: Input should be a valid integer, unable to parse string as an integer"),
         ({"q": "a", "k": 1, "by": "x"}, 400, "by: Input should be 'dense', 'fusion' or 'bm25'"),
         ({"q": "a", "k": 1, "by": "bm25"}, 400, "by bm25: no index"),
-        ({"q": "a", "filter": "x"}, 400, "filter: Extra inputs are not permitted (known are q, k, by, where)"),
+        ({"q": "a", "filter": "x"}, 400, "filter: Extra inputs are not permitted (known are q, k, by, where, rerank)"),
+        ({"q": "a", "rerank": 1}, 400, "rerank is 1, but nothing reranks here; `--rerank N` loads a cross-encoder"),
         ({"q": "bad", "k": 1, "where": "x"}, 400, "where: x"),
         ({"q": "broken", "k": 1}, 503, "BM25 failed: killed"),
         ({"q": "fault", "k": 1}, 500, "the server failed: KeyError"),

@@ -73,6 +73,26 @@ def test_measures_deeper_than_the_lists_are_named_on_the_page(cut, inputs, tmp_p
     assert f"BM25: {shallow(cut, measures)}." in section
 
 
+@pytest.mark.parametrize("reranked", [0.0, 1.0])
+def test_a_cross_encoder_below_the_retriever_on_dev_is_a_notice(reranked, inputs, tmp_path):
+    folder = tmp_path / "evaluate"
+    shutil.copytree(inputs["evaluate"], folder)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    rows = metrics["splits"]["test"]["systems"]
+    dense = rows[metrics["dense"]]
+
+    def measured(mean: float) -> dict:
+        return {**dense, "RR@10": {"mean": mean, "low": mean, "high": mean}}
+
+    dev = {metrics["dense"]: measured(0.5), "rerank": measured(reranked)}
+    metrics["labels"]["rerank"] = "reranked"
+    metrics["splits"]["dev"] = {**metrics["splits"]["test"], "systems": {**rows, **dev}}
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    report(CONFIG, **{**inputs, "evaluate": folder}, lineage=LINEAGE, **WHOLE, work=work(tmp_path / "out"))
+    line = "the cross-encoder is below the retriever on dev: MRR@10 0.000 reranked, 0.500 without"
+    assert (line in (tmp_path / "out" / "report.html").read_text()) == (reranked == 0)
+
+
 def test_answers_show_which_passages_are_relevant(page):
     random = page.split("Picked at random")[1]
     assert random.count('class="tick"') == 3  # BM25: p0 and p1; stage 2: only p1, because p0 is third
