@@ -68,7 +68,11 @@ def add_adaptation(graph: Graph, model: Node, suffix: str) -> Node:
     recipe, ingest = graph.recipe, graph["ingest"]
     if recipe.adapt.queries is None:
         return model
-    inputs = {"collection": ingest, "checkpoint": model, "index": graph[f"index-{suffix}"], "bm25": graph["bm25"]}
+    index = graph[f"index-{suffix}"]
+    if recipe.index.dimension is not None:  # the map is learned from whole vectors
+        whole = recipe.index.model_copy(update={"dimension": None})
+        index = add_index(graph, model, f"{suffix}-uncut", ingest, graph["tokens"], whole, graph[f"encode-{suffix}"])
+    inputs = {"collection": ingest, "checkpoint": model, "index": index, "bm25": graph["bm25"]}
     adapted = graph.add("adapted", "adapt", recipe.adapt, "encoder", **inputs)
     add_mapped(graph, adapted, "adapted", suffix)
     graph.runs["adapted"] = add_retrieval(graph, adapted, "adapted", JUDGED)

@@ -199,7 +199,7 @@ STAGES: dict[str, Stage] = {
         checks={
             "ingest": at("pipeline.finetune.finetune:check_collection"),
             "tokens": at("pipeline.dense.shape_checks:check_prefixes"),
-            "initial": at("pipeline.dense.shape_checks:check_lengths"),
+            "initial": at("pipeline.dense.shape_checks:check_training"),
         },
         notices={**CUT_IN_TRAINING, **FILLED, **SKIPPED},
         gpu=True,

@@ -142,6 +142,7 @@ def source_of(nodes: dict[str, Path], encoder: EncoderConfig) -> Source:
         runs={"run": nodes["search-stage1"], "bm25": nodes["bm25"]},
         fusion=Choice("reciprocal_rank", 0.4),
         best_three_share=0,
+        dimension=None,
         reciprocal_k=60,
         depth=20,
         question="what's alpha's beta?",

@@ -39,6 +39,7 @@ def source(tmp_path: Path) -> Source:
         runs={},
         fusion=None,
         best_three_share=0,
+        dimension=None,
         reciprocal_k=60,
         depth=20,
         question=SCRIPT,
