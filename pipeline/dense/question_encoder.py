@@ -70,7 +70,10 @@ class QuestionEncoder:
 
 
 def question_encoder(checkpoint: Path, config: EncoderConfig, dimension: int | None = None) -> QuestionEncoder:
-    """Returns the question encoder of a checkpoint, cut to the `dimension` of an index (None: all). Raises InputError for a folder without a loadable model."""
+    """Returns the question encoder of a checkpoint, cut to the `dimension` of an index (None: all).
+
+    Raises InputError for a folder without a loadable model.
+    """
     folder = side(checkpoint, "query")
     tokenizer = read_tokenizer(folder)
     specials, _ = special_tokens(tokenizer)

@@ -39,9 +39,10 @@ SIDES = {"query": "query", "passage": "document"}
 def write_model(
     checkpoint: Path, folder: Path, encoder: EncoderConfig, passage_tokens: int, dimension: int | None = None
 ) -> None:
-    """Writes the model of `checkpoint`, whose vectors a projection cuts to `dimension` numbers (None: all); an untied one as `query/` and `passage/`, with a router for both.
+    """Writes the model of `checkpoint`; an untied one as `query/` and `passage/`, with a router for both.
 
-    Raises InputError for a folder without a loadable model.
+    `dimension`: numbers to which a projection cuts its vectors, because settings of sentence-transformers such as
+    `truncate_dim` would cut them after the normalisation, and other tools do not know them. None: all. Raises InputError for a folder without a loadable model.
     """
     lengths = {"query": encoder.question_tokens, "passage": passage_tokens}
     sides = dict(zip(SIDES, cut_encoders(checkpoint, dimension), strict=True))
