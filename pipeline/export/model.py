@@ -42,7 +42,8 @@ def write_model(
     """Writes the model of `checkpoint`; an untied one as `query/` and `passage/`, with a router for both.
 
     `dimension`: numbers to which a projection cuts its vectors, because settings of sentence-transformers such as
-    `truncate_dim` would cut them after the normalisation, and other tools do not know them. None: all. Raises InputError for a folder without a loadable model.
+    `truncate_dim` would cut them after the normalisation, and other tools do not know them. None: all. Raises
+    InputError for a folder without a loadable model.
     """
     lengths = {"query": encoder.question_tokens, "passage": passage_tokens}
     sides = dict(zip(SIDES, cut_encoders(checkpoint, dimension), strict=True))

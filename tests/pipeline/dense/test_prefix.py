@@ -74,10 +74,10 @@ def test_the_whole_dimension_gives_the_bytes_of_an_uncut_index(given, work, inli
 
 def test_more_dimensions_than_the_vectors_have_are_refused(given, work, inline):
     _, collection, embeddings = given
-    with pytest.raises(InputError, match="index.dimension: 13 is more than the vectors' dimension, 12"):
+    with pytest.raises(InputError, match=r"index\.dimension: 13 is more than the vectors' dimension, 12"):
         index(FLAT.model_copy(update={"dimension": 13}), collection, embeddings, work())
     config = CUT.model_copy(update={"kind": "ivfpq", "pq_m": 4})  # divides 12, but not 6
-    with pytest.raises(InputError, match="index.pq_m: 4 does not divide the vectors' dimension, 6"):
+    with pytest.raises(InputError, match=r"index\.pq_m: 4 does not divide the vectors' dimension, 6"):
         index(config, collection, embeddings, work("pq"))
 
 
@@ -139,7 +139,9 @@ def test_questions_of_a_search_are_cut_as_the_passages(world, work, inline, tmp_
         first = run[run.query_id == query_id]
         if first.empty:
             continue  # a dev question
-        whole_1E = encode_rows(load_encoders(checkpoint)[0], question_rows(Tokens.open(world.tokens), [place], FORM), 512)
+        whole_1E = encode_rows(
+            load_encoders(checkpoint)[0], question_rows(Tokens.open(world.tokens), [place], FORM), 512
+        )
         prefix_D = whole_1E[0, :6].astype(np.float64)
         score_N = opened.vectors_ND.astype(np.float64) @ (prefix_D / np.linalg.norm(prefix_D))
         best_K = np.argsort(-score_N, kind="stable")[:20]
