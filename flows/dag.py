@@ -39,6 +39,7 @@ def nodes(recipe: Recipe) -> list[Node]:
         model = newest if "stage1" in graph.runs or recipe.rounds.number else graph.get("adapted") or pretrained
     add_index_of_whole_texts(graph, model)
     add_others(graph, model)
+    add_dimensions(graph, model)
     add_results(graph)
     return list(graph.nodes.values())
 
@@ -316,6 +317,23 @@ def add_index_of_whole_texts(graph: Graph, model: Node) -> None:
     add_index(graph, model, "whole", whole, tokens)
 
 
+def add_dimensions(graph: Graph, model: Node) -> None:
+    """`model`, searched and measured with each prefix of its vectors that it was trained for."""
+    recipe, trained = graph.recipe, graph.recipe.encoder.dimensions
+    if trained is None or model.stage != "finetune" or model.name not in graph.runs:
+        return
+    inputs = {}
+    for dimension in trained:
+        suffix = f"{model.name}-{dimension}d"
+        cut = recipe.index.model_copy(update={"dimension": dimension if dimension < trained[0] else None})
+        encode = graph[f"encode-{model.name}"]
+        index = add_index(graph, model, suffix, graph["ingest"], graph["tokens"], cut, encode)
+        inputs[f"index_{dimension}"] = index
+        inputs[f"run_{dimension}"] = add_search(graph, model, f"search-{suffix}", index, JUDGED)
+    config = recipe.evaluate.model_copy(update={"others": [], "systems": {}, "fusions": []})
+    graph.add("dimensions", "dimensions", config, collection=graph["ingest"], **inputs)
+
+
 def add_results(graph: Graph) -> None:
     """The evaluation of all runs, the attention of all encoders, and the report."""
     recipe, ingest = graph.recipe, graph["ingest"]
@@ -332,6 +350,7 @@ def add_results(graph: Graph) -> None:
         "attention": attention,
         "bm25": graph["bm25"],
         "others": graph.get("others"),
+        "dimensions": graph.get("dimensions"),
         **graph.trained,
     }
     whole_recipe = {"configuration": configuration(recipe), "command": command(recipe)}
