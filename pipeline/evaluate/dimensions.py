@@ -3,12 +3,12 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.data.collection import passage_id_array
 from pipeline.data.documents import read_documents
 from pipeline.data.runs import read_run
-from pipeline.dense.index_files import read_description
+from pipeline.data.stored import read_json
 from pipeline.errors import InputError
 from pipeline.evaluate.config import EvaluateConfig
 from pipeline.evaluate.dimensions_table import SHOWN
@@ -76,6 +76,6 @@ def measured(
 
 def bytes_per_passage(index: Path) -> int:
     """Returns the size of an index's files for each passage, without the passages' ids."""
-    description = read_description(index)
-    size = sum(file.bytes for name, file in description.files.items() if name != "docid")
-    return round(size / max(1, description.passages))
+    description = read_json(index / "index.json", "files", "passages")
+    size = sum(file["bytes"] for name, file in description["files"].items() if name != "docid")
+    return round(size / max(1, description["passages"]))
