@@ -163,7 +163,7 @@ def check_vectors(recipe: Sections) -> None:
             )
 
 
-def check_prefixes(recipe: Sections, dimensions: list[int]) -> None:
+def check_prefixes(recipe: Sections, dimensions: tuple[int, ...]) -> None:
     """Refuses `encoder.dimensions` with nothing to train, a loss without prefixes, or other than the whole vector."""
     if recipe.model is not None:
         raise ValueError(

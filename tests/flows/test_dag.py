@@ -447,7 +447,8 @@ def test_dimensions_are_in_the_keys_of_trainings_alone() -> None:
     assert measured == [*("index-stage2-32d", "search-stage2-32d", "index-stage2-8d", "search-stage2-8d", "dimensions")]
     assert [trained[f"index-stage2-{n}d"].config.dimension for n in (32, 8)] == [None, 8]
     assert changed == ["stage1", "stage2", "report"]
-    assert trained["stage1"].shared["encoder"].dimensions == [32, 8]
+    assert trained["stage1"].shared["encoder"].dimensions == (32, 8)
+    hash(trained["stage1"].shared["encoder"])  # early checks remember what they read by it
 
 
 def test_a_cut_index_knows_whether_vectors_are_normalised() -> None:
