@@ -95,7 +95,7 @@ def test_the_whole_vector_alone_is_the_plain_loss(loss, normalise):
 def test_a_training_with_the_whole_vector_alone_writes_the_same_weights(world, work, inline):
     plain, whole, prefixes = (
         load_file(train(world, work(str(dimensions)), encoder=encoder(dimensions))[1] / "model.safetensors")
-        for dimensions in (None, [16], [16, 4])
+        for dimensions in (None, (16,), (16, 4))
     )
     assert all(np.array_equal(plain[name], whole[name]) for name in plain)
     assert any(not np.array_equal(plain[name], prefixes[name]) for name in plain)
@@ -103,7 +103,7 @@ def test_a_training_with_the_whole_vector_alone_writes_the_same_weights(world, w
 
 def test_another_dimension_than_the_models_is_refused(world, work, inline):
     with pytest.raises(InputError, match=r"encoder.dimensions: the first \(12\) must be the whole vector, of 16"):
-        train(world, work(), encoder=encoder([12, 4]))
+        train(world, work(), encoder=encoder((12, 4)))
 
 
 def encoder(dimensions):
