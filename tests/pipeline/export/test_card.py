@@ -36,6 +36,7 @@ def source(tmp_path: Path) -> Source:
         relevance=1,
         index=None,
         served=None,
+        served_collection=tmp_path,
         runs={},
         fusion=None,
         best_three_share=0,
