@@ -1,7 +1,7 @@
 """The nodes of a recipe's flow while they are added one by one, and those of a retrieval, which many models need."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flows.recipes.recipe import Recipe
@@ -31,6 +31,8 @@ class Graph:
     def add(self, name: str, stage: str, config: Config, *shared: str, **inputs: Node | None) -> Node:
         """Adds a node. `shared`: the recipe's sections that its stage reads with its own configuration."""
         sections: dict[str, Any] = {section: getattr(self.recipe, section) for section in shared}
+        if "encoder" in sections and stage != "finetune":  # no other stage reads them, and they would change its key
+            sections["encoder"] = sections["encoder"].model_copy(update={"dimensions": None})
         self.nodes[name] = Node(name, stage, config, inputs, sections)
         return self.nodes[name]
 
@@ -107,16 +109,26 @@ def add_search(
 
 
 def add_index(
-    graph: Graph, model: Node, suffix: str, ingest: Node, tokens: Node, config: IndexConfig | None = None
+    graph: Graph,
+    model: Node,
+    suffix: str,
+    ingest: Node,
+    tokens: Node,
+    config: IndexConfig | None = None,
+    encode: Node | None = None,
 ) -> Node:
-    """Encodes and indexes a collection. Returns the index. `config`: None: the recipe's."""
+    """Encodes and indexes a collection. Returns the index. `config`: None: the recipe's. `encode`: the vectors."""
     recipe = graph.recipe
-    encode = graph.get(f"encode-{suffix}")
+    encode = encode or graph.get(f"encode-{suffix}")
     if encode is None:
         encode = graph.add(
             f"encode-{suffix}", "encode", recipe.encode, "encoder", collection=ingest, tokens=tokens, checkpoint=model
         )
-    return graph.add(f"index-{suffix}", "index", config or recipe.index, collection=ingest, embeddings=encode)
+    own = config or recipe.index
+    index = graph.add(f"index-{suffix}", "index", own, collection=ingest, embeddings=encode)
+    if own.dimension is not None:  # whole vectors are indexed as they are
+        index = graph.nodes[index.name] = replace(index, shared={"normalise": recipe.encoder.normalise})
+    return index
 
 
 def add_mapped(graph: Graph, adapted: Node, suffix: str, start: str) -> None:

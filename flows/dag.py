@@ -39,6 +39,7 @@ def nodes(recipe: Recipe) -> list[Node]:
         model = newest if "stage1" in graph.runs or recipe.rounds.number else graph.get("adapted") or pretrained
     add_index_of_whole_texts(graph, model)
     add_others(graph, model)
+    add_dimensions(graph, model)
     add_results(graph)
     return list(graph.nodes.values())
 
@@ -68,7 +69,11 @@ def add_adaptation(graph: Graph, model: Node, suffix: str) -> Node:
     recipe, ingest = graph.recipe, graph["ingest"]
     if recipe.adapt.queries is None:
         return model
-    inputs = {"collection": ingest, "checkpoint": model, "index": graph[f"index-{suffix}"], "bm25": graph["bm25"]}
+    index = graph[f"index-{suffix}"]
+    if recipe.index.dimension is not None:  # the map is learned from whole vectors
+        whole = recipe.index.model_copy(update={"dimension": None})
+        index = add_index(graph, model, f"{suffix}-uncut", ingest, graph["tokens"], whole, graph[f"encode-{suffix}"])
+    inputs = {"collection": ingest, "checkpoint": model, "index": index, "bm25": graph["bm25"]}
     adapted = graph.add("adapted", "adapt", recipe.adapt, "encoder", **inputs)
     add_mapped(graph, adapted, "adapted", suffix)
     graph.runs["adapted"] = add_retrieval(graph, adapted, "adapted", JUDGED)
@@ -312,6 +317,23 @@ def add_index_of_whole_texts(graph: Graph, model: Node) -> None:
     add_index(graph, model, "whole", whole, tokens)
 
 
+def add_dimensions(graph: Graph, model: Node) -> None:
+    """`model`, searched and measured with each prefix of its vectors that it was trained for."""
+    recipe, trained = graph.recipe, graph.recipe.encoder.dimensions
+    if trained is None or model.stage != "finetune" or model.name not in graph.runs:
+        return
+    inputs = {}
+    for dimension in trained:
+        suffix = f"{model.name}-{dimension}d"
+        cut = recipe.index.model_copy(update={"dimension": dimension if dimension < trained[0] else None})
+        encode = graph[f"encode-{model.name}"]
+        index = add_index(graph, model, suffix, graph["ingest"], graph["tokens"], cut, encode)
+        inputs[f"index_{dimension}"] = index
+        inputs[f"run_{dimension}"] = add_search(graph, model, f"search-{suffix}", index, JUDGED)
+    config = recipe.evaluate.model_copy(update={"others": [], "systems": {}, "fusions": []})
+    graph.add("dimensions", "dimensions", config, collection=graph["ingest"], **inputs)
+
+
 def add_results(graph: Graph) -> None:
     """The evaluation of all runs, the attention of all encoders, and the report."""
     recipe, ingest = graph.recipe, graph["ingest"]
@@ -328,6 +350,7 @@ def add_results(graph: Graph) -> None:
         "attention": attention,
         "bm25": graph["bm25"],
         "others": graph.get("others"),
+        "dimensions": graph.get("dimensions"),
         **graph.trained,
     }
     whole_recipe = {"configuration": configuration(recipe), "command": command(recipe)}

@@ -199,7 +199,7 @@ STAGES: dict[str, Stage] = {
         checks={
             "ingest": at("pipeline.finetune.finetune:check_collection"),
             "tokens": at("pipeline.dense.shape_checks:check_prefixes"),
-            "initial": at("pipeline.dense.shape_checks:check_lengths"),
+            "initial": at("pipeline.dense.shape_checks:check_training"),
         },
         notices={**CUT_IN_TRAINING, **FILLED, **SKIPPED},
         gpu=True,
@@ -293,6 +293,7 @@ STAGES: dict[str, Stage] = {
         checks={"ingest": at("pipeline.evaluate.evaluate:check_collection")},
         shown=True,
     ),
+    "dimensions": Stage("pipeline.evaluate.dimensions:dimensions", places={"dimensions": "evaluate"}, shown=True),
     "others": Stage("pipeline.evaluate.others:others", places={"others": "evaluate"}, shown=True),
     "attention": Stage("pipeline.evaluate.attention:attention", unread=always("corpus"), gpu=True, float32=True),
     "report": Stage("pipeline.report.build:report", identity="key", lineage=True),  # times are not an input

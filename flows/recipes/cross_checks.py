@@ -135,13 +135,23 @@ def check_passage_lengths(recipe: Sections) -> None:
 
 
 def check_vectors(recipe: Sections) -> None:
-    """Refuses an approximate index without search settings, and parts that do not divide the dimensions."""
+    """Refuses an approximate index without search settings, and dimensions that do not fit together."""
     if recipe.index.kind != "flat" and recipe.search.approximate is None:
         raise ValueError(f"search.approximate is null, but index.kind is {recipe.index.kind}")
-    if recipe.index.kind != "ivfpq" or any(_start_models(recipe)):
+    if recipe.encoder.dimensions is not None:
+        check_prefixes(recipe, recipe.encoder.dimensions)
+    if any(_start_models(recipe)):
         return
     dimensions = {"initial.hidden_size": recipe.initial.hidden_size, "encoder.projection": recipe.encoder.projection}
     known = {name: dimension for name, dimension in dimensions.items() if dimension is not None}
+    cut = recipe.index.dimension
+    for name, dimension in known.items():
+        if cut is not None and cut > dimension:
+            raise ValueError(f"index.dimension ({cut}) is more than {name} ({dimension})")
+    if recipe.index.kind != "ivfpq":
+        return
+    if cut is not None:
+        known = {"index.dimension": cut}
     for name, dimension in known.items():
         if dimension % recipe.index.pq_m:
             from pipeline.dense.index_kinds import most_parts
@@ -151,6 +161,26 @@ def check_vectors(recipe: Sections) -> None:
                 f"index.pq_m ({recipe.index.pq_m}) does not divide {name} ({dimension}): "
                 f"take {option('index.pq_m', fits)}"
             )
+
+
+def check_prefixes(recipe: Sections, dimensions: tuple[int, ...]) -> None:
+    """Refuses `encoder.dimensions` with nothing to train, a loss without prefixes, or other than the whole vector."""
+    if recipe.model is not None:
+        raise ValueError(
+            "encoder.dimensions: an existing model is not trained: set it to null, and index.dimension cuts its vectors"
+        )
+    if recipe.stage1.loss == "learning_to_rank":
+        raise ValueError(
+            "encoder.dimensions: stage1.loss: learning_to_rank weighs the numbers of whole vectors: "
+            "set it to contrastive, or encoder.dimensions to null"
+        )
+    name, whole = "encoder.projection", recipe.encoder.projection
+    if whole is None:
+        if any(_start_models(recipe)):
+            return  # the early checks know its size
+        name, whole = "initial.hidden_size", recipe.initial.hidden_size
+    if dimensions[0] != whole:
+        raise ValueError(f"encoder.dimensions: the first ({dimensions[0]}) must be the whole vector, {name} ({whole})")
 
 
 def _start_models(recipe: Sections) -> tuple[str | Path | None, ...]:

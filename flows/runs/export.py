@@ -215,6 +215,7 @@ def _source(chosen: Exportable, parts: Sequence[Part]) -> "Source":
         checkpoint=engine.run.nodes[chosen.model].path,
         encoder=EncoderConfig(**recipe["encoder"]),
         passage_tokens=recipe["encode"]["passage_tokens"],
+        dimension=recipe.get("index", {}).get("dimension"),
         collection=collection,
         tokens=engine.run.nodes["tokens"].path,
         relevance=engine.metrics["config"]["relevance"],
@@ -278,7 +279,8 @@ def _write(
         from pipeline.export.source import read_sample
 
         with bar("model") as progress:
-            write_model(source.checkpoint, target / "model", source.encoder, source.passage_tokens)
+            checkpoint, tokens = source.checkpoint, source.passage_tokens
+            write_model(checkpoint, target / "model", source.encoder, tokens, source.dimension)
             reading = differing_inputs(source, target / "model", read_sample(source), progress)
     if "onnx" in parts:
         from pipeline.export.onnx_files import write_onnx

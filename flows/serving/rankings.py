@@ -165,7 +165,7 @@ def open_dense(engine: Engine, passages: int, often: bool) -> DenseRetriever:
         counts = f"{len(index.vectors_ND):,} vectors for {passages:,} passages"
         raise InputError(f"{index.folder}: {counts}; the index belongs to another collection")
     try:
-        encoder = question_encoder(checkpoint, EncoderConfig(**recipe["encoder"]))
+        encoder = question_encoder(checkpoint, EncoderConfig(**recipe["encoder"]), index.dimension)
     except InputError as error:
         raise InputError(f"{error}; {rebuild_advice(engine.run.name)}") from error
     known = {checkpoint / name: sha256 for name, sha256 in digests(checkpoint).items()}

@@ -12,6 +12,7 @@ from pipeline.data.stored import AGAIN, input_error_on_read, read_json
 from pipeline.dense import index_kinds
 from pipeline.dense.index_files import flat_header, write_description
 from pipeline.dense.index_kinds import IndexConfig
+from pipeline.dense.prefix import prefixes
 from pipeline.dense.shard_reuse import sha256
 from pipeline.errors import InputError
 from pipeline.notices import one_line
@@ -24,29 +25,34 @@ DIGEST = ".sha256"
 """Ending of the file with a checkpoint's digest."""
 
 
-def index(config: IndexConfig, collection: Path, embeddings: Path, work: Work) -> Metrics:
+def index(config: IndexConfig, collection: Path, embeddings: Path, work: Work, normalise: bool = False) -> Metrics:
     """Writes `index` (FAISS), `docid` (one passage id per line, in passage order) and `index.json`.
 
     Kinds other than flat also have `vectors.npy` (float16 [passages, dimension]). A child process with one thread
     builds them, because FAISS's bytes depend on threads; a killed build resumes from its last checkpoint.
+    `normalise`: whether the encoder does; read only with `index.dimension`.
 
     Raises InputError if the embeddings are not this collection's, a shard is missing or damaged, there are too few
-    passages, `index.pq_m` does not divide the dimension, or a passage id does not fit on a line.
+    passages, the vectors are shorter than `index.dimension`, `index.pq_m` does not divide the dimension, or a passage
+    id does not fit on a line.
     """
     started_at = time.monotonic()
     path_of_embeddings = embeddings / "embeddings.json"
     description = read_json(path_of_embeddings, "dim", "shards", "model")
     with input_error_on_read(path_of_embeddings):
-        rows, dimension = [int(shard["rows"]) for shard in description["shards"]], int(description["dim"])
+        rows, whole = [int(shard["rows"]) for shard in description["shards"]], int(description["dim"])
     total = sum(rows)
-    index_kinds.check_dimension(config, dimension)
+    index_kinds.check_dimension(config, whole)
     index_kinds.check_passages(config, total)
     passages = _write_ids(collection, work.out / "docid")
     if passages != total:
         raise InputError(f"{path_of_embeddings}: {total} vectors for {passages} passages")
     flat = config.kind == "flat"
     path = work.out / ("index" if flat else "vectors.npy")
-    shards_RD = _shards(embeddings, description["shards"], dimension)
+    shards_RD = _shards(embeddings, description["shards"], whole)
+    dimension = config.dimension or whole
+    if dimension < whole:
+        shards_RD = (prefixes(shard_RE, dimension, normalise) for shard_RE in shards_RD)
     longest = _write_vectors(path, flat, shards_RD, total, dimension, work.progress)
     if not flat:
         _build(config, path, work)

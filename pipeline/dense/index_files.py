@@ -62,6 +62,11 @@ class Index:
     """Digest of the encoders' files (shard_reuse.model)."""
 
     @property
+    def dimension(self) -> int:
+        """D, to which question encoders are cut (`biencoder.Encoder.cut_to`)."""
+        return int(self.vectors_ND.shape[1])
+
+    @property
     def is_approximate(self) -> bool:
         return self.kind != "flat"
 

@@ -7,13 +7,13 @@ Shapes: N passages, D dimension, L lists, B passages of a block.
 """
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from pipeline.advice import Changes, check_fits
-from pipeline.config import Config, CountOrAuto, Seed, number_or
+from pipeline.config import Config, CountOrAuto, Seed, Whole, number_or
 from pipeline.dense.exact import exact_top_k
 from pipeline.errors import InputError
 
@@ -48,11 +48,16 @@ class IndexConfig(Config):
     """M of product quantisation: parts of a vector, a byte each; divides the dimension."""
     seed: Seed
     """Seed of the graph's layers, the training sample and the start of k-means. Only its lowest 31 bits are used."""
+    dimension: Annotated[Whole, Field(ge=1)] | None = None
+    """The first numbers of each vector that are indexed and searched, at length 1 again if the encoder normalises. It
+    needs no new training and no new encoding; a model loses least if it was trained with `encoder.dimensions`. null:
+    all."""
 
 
 def unread(config: IndexConfig) -> tuple[str, ...]:
     """Returns the fields that this kind of index does not use."""
-    return tuple(name for name in type(config).model_fields if name not in ("kind", *READ[config.kind]))
+    read = ("kind", "dimension", *READ[config.kind])
+    return tuple(name for name in type(config).model_fields if name not in read)
 
 
 def libraries(config: IndexConfig) -> tuple[str, ...]:
@@ -83,14 +88,18 @@ def _check_passages(config: IndexConfig, passages: int) -> None:
 
 
 def check_dimension(config: IndexConfig, *dimensions: int) -> None:
-    """Raises InputError, with a value that fits, if product quantisation cannot cut vectors into equal parts."""
+    """Raises InputError, with a value that fits, if vectors of one of these dimensions are shorter than
+    `index.dimension`, or if product quantisation cannot cut what is indexed of them into equal parts."""
+    indexed = [config.dimension or dimension for dimension in dimensions]
 
     def check(config: IndexConfig) -> None:
-        for dimension in dimensions if config.kind == "ivfpq" else ():
-            if dimension % config.pq_m:
+        for whole, dimension in zip(dimensions, indexed, strict=True):
+            if dimension > whole:
+                raise InputError(f"index.dimension: {dimension} is more than the vectors' dimension, {whole}")
+            if config.kind == "ivfpq" and dimension % config.pq_m:
                 raise InputError(f"index.pq_m: {config.pq_m} does not divide the vectors' dimension, {dimension}")
 
-    check_fits("index", config, check, lambda: [{"pq_m": most_parts(config.pq_m, *dimensions)}])
+    check_fits("index", config, check, lambda: [{"pq_m": most_parts(config.pq_m, *indexed)}])
 
 
 def most_parts(most: int, *dimensions: int) -> int:

@@ -69,11 +69,14 @@ class QuestionEncoder:
         return all(np.array_equal(self.vectors(rows, together), alone_QD) for together in (2, 3, 7, len(rows)))
 
 
-def question_encoder(checkpoint: Path, config: EncoderConfig) -> QuestionEncoder:
-    """Returns the question encoder of a checkpoint. Raises InputError for a folder without a loadable model."""
+def question_encoder(checkpoint: Path, config: EncoderConfig, dimension: int | None = None) -> QuestionEncoder:
+    """Returns the question encoder of a checkpoint, cut to the `dimension` of an index (None: all).
+
+    Raises InputError for a folder without a loadable model.
+    """
     folder = side(checkpoint, "query")
     tokenizer = read_tokenizer(folder)
     specials, _ = special_tokens(tokenizer)
-    encoder = frozen_encoders(checkpoint)[0]
+    encoder = frozen_encoders(checkpoint)[0].cut_to(dimension)
     check_fits(encoder, specials, folder, "encoder.question_tokens", config.question_tokens)
     return QuestionEncoder(encoder, tokenizer, read_form(config, checkpoint, specials))

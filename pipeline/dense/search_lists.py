@@ -53,8 +53,9 @@ def search_lists(
     settings = SearchConfig(**config)
     questions = questions_of(Path(collection), settings.splits, settings.unjudged_train_questions)
     spans = spans_of(questions, size)
-    encode = _encoder(EncoderConfig(**encoder), questions, Path(tokens), Path(checkpoint), token_budget, device)
     opened = open_index(Path(index))
+    shape = EncoderConfig(**encoder)
+    encode = _encoder(shape, opened.dimension, questions, Path(tokens), Path(checkpoint), token_budget, device)
     check_model(opened, Path(checkpoint))
     if opened.is_approximate:
         _ = opened.faiss  # read before the forks, which then share its memory
@@ -98,16 +99,17 @@ def search_lists(
 
 def _encoder(
     shape: EncoderConfig,
+    dimension: int,
     questions: Questions,
     tokens: Path,
     checkpoint: Path,
     token_budget: CountOrAuto,
     device: str,
 ) -> Callable[[int, int], np.ndarray]:
-    """Returns a function that returns the vectors of a span of questions."""
+    """Returns a function that returns the vectors of a span of questions, cut to the index's dimension."""
     artifact = Tokens.open(tokens)
     form = read_form(shape, checkpoint, artifact.specials)
-    model = frozen_encoders(checkpoint)[0].to(device)
+    model = frozen_encoders(checkpoint)[0].cut_to(dimension).to(device)
     check_fits(model, artifact.specials, checkpoint, "encoder.question_tokens", shape.question_tokens)
     budget = encoding_budget(token_budget, device, model.model.config)
 

@@ -41,6 +41,18 @@ def check_lengths(node: Planned) -> None:
             raise InputError(f"{field}: {limit} tokens, but the model in {start} has {room} positions")
 
 
+def check_training(node: Planned) -> None:
+    """Positions for what a training reads, and prefixes of the vectors that it trains."""
+    check_lengths(node)
+    start, encoder = first_model(node), node.shared["encoder"]
+    if start is None or encoder.dimensions is None:
+        return
+    whole = encoder.projection or int(model_config(start)["hidden_size"])
+    if encoder.dimensions[0] != whole:
+        first = f"encoder.dimensions: the first ({encoder.dimensions[0]})"
+        raise InputError(f"{first} must be the whole vector, of {whole} numbers with the model in {start}")
+
+
 def check_existing_dimension(node: Planned) -> None:
     """An index of the vectors of an existing bi-encoder."""
     model = node.input("embeddings").input("checkpoint")

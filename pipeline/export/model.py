@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from pipeline.data.collection import at_rows, read_queries
-from pipeline.export.source import Sample, Source, prompt
-from pipeline.modeling.biencoder import Encoder, load_encoders
+from pipeline.export.source import Sample, Source, cut_encoders, prompt
+from pipeline.modeling.biencoder import Encoder
 from pipeline.modeling.checkpoint import encoder_options, save_checkpoint
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.model_files.sentence_transformers_files import (
@@ -36,13 +36,17 @@ SIDES = {"query": "query", "passage": "document"}
 """Folders of an untied model -> names of the two sides in sentence-transformers."""
 
 
-def write_model(checkpoint: Path, folder: Path, encoder: EncoderConfig, passage_tokens: int) -> None:
+def write_model(
+    checkpoint: Path, folder: Path, encoder: EncoderConfig, passage_tokens: int, dimension: int | None = None
+) -> None:
     """Writes the model of `checkpoint`; an untied one as `query/` and `passage/`, with a router for both.
 
-    Raises InputError for a folder without a loadable model.
+    `dimension`: numbers to which a projection cuts its vectors, because settings of sentence-transformers such as
+    `truncate_dim` would cut them after the normalisation, and other tools do not know them. None: all. Raises
+    InputError for a folder without a loadable model.
     """
     lengths = {"query": encoder.question_tokens, "passage": passage_tokens}
-    sides = dict(zip(SIDES, load_encoders(checkpoint), strict=True))
+    sides = dict(zip(SIDES, cut_encoders(checkpoint, dimension), strict=True))
     if sides["query"] is sides["passage"]:
         _write(folder, checkpoint, sides["passage"], encoder, lengths)
         return
@@ -53,7 +57,8 @@ def write_model(checkpoint: Path, folder: Path, encoder: EncoderConfig, passage_
 
 def _write(folder: Path, checkpoint: Path, model: Encoder, encoder: EncoderConfig, lengths: dict[str, int]) -> None:
     question, passage = prompt(encoder.question_prefix), prompt(encoder.passage_prefix)
-    vector = replace(read_vector(checkpoint), question_prefix=question, passage_prefix=passage)
+    dense = model.projection.dense if model.projection else None
+    vector = replace(read_vector(checkpoint), projection=dense, question_prefix=question, passage_prefix=passage)
     save_checkpoint(folder, model.model, checkpoint, vector=vector)
     longest = max(lengths.values())
     settings: dict[str, Any] = {f"{SIDES[side]}_length": length for side, length in lengths.items()}

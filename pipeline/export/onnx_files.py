@@ -23,8 +23,8 @@ from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.evaluate.questions import relevant_questions
 from pipeline.export.graph import INPUTS, OPSET, quiet, write_graph
 from pipeline.export.model import write_tokenizer
-from pipeline.export.source import Source, form_of, judged_places, read_sample
-from pipeline.modeling.biencoder import Encoder, encode_rows, load_encoders
+from pipeline.export.source import Source, cut_encoders, form_of, judged_places, read_sample
+from pipeline.modeling.biencoder import Encoder, encode_rows
 from pipeline.modeling.inputs import Ids, question_rows
 from pipeline.modeling.model_files.sentence_transformers_files import side, write_json
 from pipeline.runtime.work import Progress
@@ -60,7 +60,7 @@ def write_onnx(source: Source, folder: Path, progress: Progress) -> Measured:
     Raises InputError if the float32 graph gives other vectors than torch.
     """
     folder.mkdir()
-    questions, passages = load_encoders(source.checkpoint)
+    questions, passages = cut_encoders(source.checkpoint, source.dimension)
     texts = read_sample(source)
     tied = questions is passages
     sides: dict[str, tuple[Encoder, Ids]] = {

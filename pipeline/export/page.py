@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ def write_page(
 
 def _of_model(source: Source) -> dict[str, Any]:
     """Returns the page's values about an exported model."""
+    from pipeline.modeling.biencoder import as_projection, cut_projection
     from pipeline.modeling.checkpoint import encoder_options
     from pipeline.modeling.model_files.model_config import model_config
     from pipeline.modeling.model_files.sentence_transformers_files import is_tied, read_vector, side
@@ -62,7 +64,10 @@ def _of_model(source: Source) -> dict[str, Any]:
     checkpoint = source.checkpoint
     tied, question_model = is_tied(checkpoint), side(checkpoint, "query")
     vector = read_vector(question_model)
-    config, dense = model_config(question_model), vector.projection
+    config = model_config(question_model)
+    cut = cut_projection(as_projection(vector.projection), config["hidden_size"], source.dimension)
+    dense = cut.dense if cut else None
+    vector = replace(vector, projection=dense)
     specials, names = special_tokens(read_tokenizer(question_model))
     return {
         "vector": vector,

@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline.data.collection import read_queries
 from pipeline.evaluate.fusion.fuse import Choice
+from pipeline.modeling.biencoder import Encoder, load_encoders
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import Form, passage_rows, question_rows, read_form
 from pipeline.tokenization.token_files import Tokens
@@ -27,6 +28,8 @@ class Source:
     checkpoint: Path
     encoder: EncoderConfig
     passage_tokens: int
+    dimension: int | None
+    """The vectors' first numbers that the index has, as all exported parts; None: all."""
     collection: Path
     tokens: Path
     relevance: int
@@ -73,6 +76,13 @@ class Sample:
 def question(collection: Path) -> str | None:
     """Returns the collection's first question; None if it has none."""
     return next((query.text for query in read_queries(collection)), None)
+
+
+def cut_encoders(checkpoint: Path, dimension: int | None) -> tuple[Encoder, Encoder]:
+    """Returns the (question, passage) encoders of vectors of `dimension` numbers; the same object if tied."""
+    question, passage = load_encoders(checkpoint)
+    cut = question.cut_to(dimension)
+    return cut, cut if question is passage else passage.cut_to(dimension)
 
 
 def form_of(source: Source, tokens: Tokens) -> Form:

@@ -57,6 +57,11 @@ def starting_towers(start: Path, config: FinetuneConfig, encoder: EncoderConfig,
         passages = _prepared(replace(loaded[1], model=copy.deepcopy(loaded[1].model)), config, encoder)
         if loaded[1].projection is None and questions.projection:  # both start equal
             passages = replace(passages, projection=copy.deepcopy(questions.projection))
+    if encoder.dimensions is not None and encoder.dimensions[0] != questions.dimension:
+        first = f"encoder.dimensions: the first ({encoder.dimensions[0]})"
+        raise InputError(
+            f"{first} must be the whole vector, of {questions.dimension} numbers with the model in {start}"
+        )
     needs_scorer = config.loss == "learning_to_rank"
     scorer = nn.Linear(2 * questions.dimension, 1).to(device) if needs_scorer else None
     return Towers((questions.to(device), passages.to(device)), scorer)

@@ -3,6 +3,8 @@
 Shapes: Q questions, N passages of each (the positive first), P = Q * N passages of the batch, E dimensions.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -36,6 +38,24 @@ def learning_to_rank(questions_QE: Tensor, passages_PE: Tensor, excluded_QP: Ten
     W is linear and sigmoid is monotonic, so the order of passages is the same for all questions: it reranks badly.
     """
     return _of_positives(pair_scores(questions_QE, passages_PE, scorer).masked_fill(excluded_QP, -torch.inf))
+
+
+def over_prefixes(
+    loss: Callable[[Tensor], Tensor], vectors_RE: Tensor, dimensions: Sequence[int], normalise: bool
+) -> Tensor:
+    """Returns the mean of `loss` over prefixes of the vectors (Matryoshka: Kusupati et al. 2022, eq. 1, equal weights).
+
+    A mean instead of the paper's sum, so that learning rate, clipping and curves mean the same. `normalise`: prefixes
+    at length 1, as the whole vectors already are.
+    """
+
+    def prefix(dimension: int) -> Tensor:
+        if dimension == vectors_RE.shape[1]:
+            return vectors_RE
+        prefix_RD = vectors_RE[:, :dimension]
+        return F.normalize(prefix_RD, dim=1) if normalise else prefix_RD
+
+    return torch.stack([loss(prefix(dimension)) for dimension in dimensions]).mean()
 
 
 def pair_scores(questions_QE: Tensor, passages_PE: Tensor, scorer: nn.Linear) -> Tensor:

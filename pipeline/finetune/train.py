@@ -4,6 +4,7 @@ Shapes: Q questions of a batch, N passages of each, P = Q * N, R = Q + P rows, E
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,9 @@ def train_encoders(
             ids = question_rows(data, batch.queries_Q, form)
             ids += passage_rows(data, batch.passages_QN.ravel(), form, settings.passage_tokens)
             loss = loss_of(settings, batch, scores, towers.scorer, device)
+            if encoder_settings.dimensions is not None:
+                dimensions, normalise = encoder_settings.dimensions, encoder_settings.normalise
+                loss = partial(losses.over_prefixes, loss, dimensions=dimensions, normalise=normalise)
             return prepare_rows(towers, ids, len(batch.queries_Q), loss, machine_settings, device)
 
         def step(i: int, batch: PreparedBatch) -> dict[str, Any]:

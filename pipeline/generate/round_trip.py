@@ -56,7 +56,7 @@ def search(
     if checkpoint is not None and index is not None:
         opened = open_index(Path(index))
         check_model(opened, Path(checkpoint))
-        model = question_encoder(Path(checkpoint), EncoderConfig(**encoder))
+        model = question_encoder(Path(checkpoint), EncoderConfig(**encoder), opened.dimension)
         model.encoder.to(device)
         budget = encoding_budget(token_budget, device, model.encoder.model.config)
     ranks: list[np.ndarray] = [np.zeros(0, np.int32)]

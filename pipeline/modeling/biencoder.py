@@ -4,7 +4,7 @@ Shapes: N rows, B rows of a chunk, T tokens of a chunk, D dimensions of the back
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,23 @@ class Projection(nn.Linear):
         return Dense(self.weight, self.bias, self.activation)
 
 
+class Prefix(nn.Module):
+    """A map of pooled states to their first numbers."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = inputs, outputs
+
+    def forward(self, pooled_BD: Tensor) -> Tensor:
+        """Returns vectors, [B, E]."""
+        return pooled_BD[:, : self.out_features]
+
+    @property
+    def dense(self) -> Dense:
+        """The same map as weights, for other programs."""
+        return Dense(torch.eye(self.out_features, self.in_features))
+
+
 @dataclass(frozen=True)
 class Encoder:
     """A backbone and how its last layer becomes a vector."""
@@ -52,7 +69,15 @@ class Encoder:
     pooling: str
     """`cls` or `mean`."""
     normalise: bool = False
-    projection: Projection | None = None
+    projection: Projection | Prefix | None = None
+
+    def cut_to(self, dimension: int | None) -> "Encoder":
+        """Returns the encoder of the vectors' first `dimension` numbers, normalised if this one normalises; None: all.
+
+        Its weights are those of this encoder.
+        """
+        projection = cut_projection(self.projection, self.model.config.hidden_size, dimension)
+        return self if projection is self.projection else replace(self, projection=projection)
 
     @property
     def dimension(self) -> int:
@@ -119,6 +144,24 @@ def _both(checkpoint: Path, load: Callable[[Path], Any]) -> tuple[Encoder, Encod
 def _encoder(folder: Path, load: Callable[[Path], Any]) -> Encoder:
     vector = read_vector(folder)
     return Encoder(load(folder), vector.pooling, vector.normalise, as_projection(vector.projection))
+
+
+def cut_projection(
+    projection: Projection | Prefix | None, inputs: int, dimension: int | None
+) -> Projection | Prefix | None:
+    """Returns the map of pooled states of `inputs` numbers to the first `dimension` numbers of `projection`'s vectors.
+
+    The activation is computed for each number alone, so that it needs the first rows of the weights. `projection`
+    itself if its vectors are no longer, or `dimension` is None.
+    """
+    if dimension is None or dimension >= (projection.out_features if projection else inputs):
+        return projection
+    if not isinstance(projection, Projection):
+        return Prefix(inputs, dimension)
+    weight_ED, bias_E, activation = projection.dense
+    cut = as_projection(Dense(weight_ED[:dimension], None if bias_E is None else bias_E[:dimension], activation))
+    assert cut is not None
+    return cut.to(weight_ED.device)
 
 
 def as_projection(dense: Dense | None) -> Projection | None:

@@ -1,10 +1,11 @@
 """The settings of the bi-encoder, shared by every stage that trains or uses it."""
 
-from typing import Literal
+from itertools import pairwise
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from pipeline.config import Config
+from pipeline.config import Config, Whole
 from pipeline.modeling.model_files.model_config import LONGEST
 
 
@@ -27,6 +28,16 @@ class EncoderConfig(Config):
     """Text before each question, such as `query: `. Empty in the papers."""
     passage_prefix: str
     """Text before each passage, such as `passage: `."""
+    dimensions: tuple[Annotated[Whole, Field(ge=1)], ...] | None = Field(default=None, min_length=1)
+    """Matryoshka representation learning (Kusupati et al. 2022): the losses of stages 1 and 2 are means over prefixes
+    of the vector of these lengths, from the whole vector down. null: the whole vector alone (papers)."""
+
+    @field_validator("dimensions")
+    @classmethod
+    def _fall(cls, dimensions: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if any(after >= before for before, after in pairwise(dimensions or [])):
+            raise ValueError("each dimension must be smaller than the one before it, such as [384, 256, 128, 64]")
+        return dimensions
 
     @field_validator("question_prefix", "passage_prefix")
     @classmethod

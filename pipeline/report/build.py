@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue
 
 from pipeline.config import Config, Seed
 from pipeline.data.stored import read_json
+from pipeline.evaluate.dimensions_table import dimensions_table
 from pipeline.evaluate.reranked import RERANKED, rerank_warning
 from pipeline.evaluate.short_tables import NO_QUESTIONS, shallow_notes, way_of
 from pipeline.formatting import counted, estimate_text
@@ -55,12 +56,13 @@ def report(
     attention: Path | None = None,
     bm25: Path | None = None,
     others: Path | None = None,
+    dimensions: Path | None = None,
     **checkpoints: Path | None,
 ) -> Metrics:
     """Writes `report.html` and its pictures as `pictures/NAME.png`, from an evaluation and the checkpoints' histories.
 
-    `others`: the comparison on other collections. The analyser of `bm25` decides which words of the examples are
-    highlighted.
+    `others`: the comparison on other collections; `dimensions`: that of the vectors' prefixes. The analyser of `bm25`
+    decides which words of the examples are highlighted.
     `configuration`: what the recipe computes, without paths. `command`: the words of the command that computes it
     again. Equal inputs, these and `lineage` among them, give equal bytes. The page needs no other file and no network.
     Text of the collection is escaped by the template.
@@ -91,6 +93,7 @@ def report(
         tables=[results.table(metrics, part) for part in parts],
         pair=None if pair is None else [metrics["labels"][name] for name in pair],
         others=None if others is None else results.others_values(read_json(others / "others.json")),
+        dimensions=None if dimensions is None else dimensions_table(read_json(dimensions / "dimensions.json")),
         pictures=pictures,
         neighbours=bool(lead and metrics["splits"][lead.split].get("neighbours")),
         questions=questions,

@@ -59,8 +59,9 @@ def test_every_stage_is_used() -> None:
     of_other_flows = {"ablation", "sentence_table", "sentence_model", "sentence_tune", "sentence_summary"}
     written = nodes(resolve("generated", [WRITES]))
     compared = nodes(resolve("adapt", [OTHERS]))
-    assert {n.stage for n in (*mined, *from_file, *written, *compared)} == set(STAGES) - of_other_flows
-    for dag in (mined, from_file, written, compared):
+    prefixes = nodes(resolve("tiny", ["encoder.dimensions=[32, 8]"]))
+    assert {n.stage for n in (*mined, *from_file, *written, *compared, *prefixes)} == set(STAGES) - of_other_flows
+    for dag in (mined, from_file, written, compared, prefixes):
         check(dag)
     assert names(mined)[-25:] == [
         *(
@@ -437,3 +438,31 @@ def test_search_uses_the_whole_texts() -> None:
     assert "ingest-whole" not in names(nodes(resolve("tiny")))
     existing = {n.name: n for n in nodes(resolve("text", ["model=given"]))}
     assert existing["encode-whole"].inputs["checkpoint"].name == "model"
+
+
+def test_dimensions_are_in_the_keys_of_trainings_alone() -> None:
+    plain, trained = ({n.name: n for n in nodes(resolve("tiny", s))} for s in ([], ["encoder.dimensions=[32, 8]"]))
+    changed = [name for name, one in trained.items() if name in plain and one.shared != plain[name].shared]
+    measured = [name for name in trained if name not in plain]
+    assert measured == [*("index-stage2-32d", "search-stage2-32d", "index-stage2-8d", "search-stage2-8d", "dimensions")]
+    assert [trained[f"index-stage2-{n}d"].config.dimension for n in (32, 8)] == [None, 8]
+    assert changed == ["stage1", "stage2", "report"]
+    assert trained["stage1"].shared["encoder"].dimensions == (32, 8)
+    hash(trained["stage1"].shared["encoder"])  # early checks remember what they read by it
+
+
+def test_a_cut_index_knows_whether_vectors_are_normalised() -> None:
+    for normalise in (True, False):
+        index = node("index-stage1", "index.dimension=8", f"encoder.normalise={str(normalise).lower()}")
+        assert index.shared == {"normalise": normalise}
+    assert node("index-stage1").shared == {}
+
+
+def test_an_adaptation_reads_whole_vectors() -> None:
+    settings = ("index.dimension=8", "adapt.queries=10", "model=DIR")
+    assert inputs("adapted", *settings)["index"] == "index-model-uncut"
+    uncut = node("index-model-uncut", *settings)
+    assert uncut.config.dimension is None
+    assert inputs("index-model-uncut", *settings)["embeddings"] == "encode-model"
+    assert node("index-adapted", *settings).config.dimension == 8
+    assert inputs("adapted", *settings[1:])["index"] == "index-model"

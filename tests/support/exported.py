@@ -58,6 +58,8 @@ class Kind:
     projection: int | None = None
     tied: bool = True
     encoder: EncoderConfig = ENCODER
+    dimension: int | None = None
+    """`index.dimension`."""
 
 
 def encoder_of(kind: Kind) -> EncoderConfig:
@@ -88,7 +90,8 @@ def make_run(folder: Path, kind: Kind) -> dict[str, Path]:
     shape = encoder_of(kind)
     with _in_this_process():
         encode(ENCODE, shape, nodes["ingest"], nodes["tokens"], nodes["stage1"], work("encode-stage1"))
-        index(RECIPE.index, collection, nodes["encode-stage1"], work("index-stage1"))
+        config = RECIPE.index.model_copy(update={"dimension": kind.dimension})
+        index(config, collection, nodes["encode-stage1"], work("index-stage1"), normalise=kind.normalise)
         inputs = (collection, nodes["tokens"], nodes["stage1"], nodes["index-stage1"])
         search(SEARCH, shape, *inputs, work("search-stage1"))
     given = folder / "first.trec"
@@ -124,7 +127,7 @@ def make_store(nodes: dict[str, Path], root: Path, encoder: EncoderConfig) -> St
     return store
 
 
-def source_of(nodes: dict[str, Path], encoder: EncoderConfig) -> Source:
+def source_of(nodes: dict[str, Path], encoder: EncoderConfig, dimension: int | None = None) -> Source:
     from pipeline.evaluate.fusion.fuse import Choice
 
     return Source(
@@ -142,6 +145,7 @@ def source_of(nodes: dict[str, Path], encoder: EncoderConfig) -> Source:
         runs={"run": nodes["search-stage1"], "bm25": nodes["bm25"]},
         fusion=Choice("reciprocal_rank", 0.4),
         best_three_share=0,
+        dimension=dimension,
         reciprocal_k=60,
         depth=20,
         question="what's alpha's beta?",

@@ -101,6 +101,7 @@ def test_each_key_holds_the_code_of_its_stage(stage: str, store: Store, tmp_path
         "adopt": [f"rounds.miner={tmp_path}"],
         "negatives_file": [f"negatives_file={{file: {file}, number: null, seed: 0, page_questions: 0}}"],
         "generate": [f"generate.checkpoint={tmp_path}"],
+        "dimensions": ["encoder.dimensions=[32, 8]"],
         "others": [f"evaluate.others=[{tmp_path}]", f"initial.checkpoint={tmp_path}"],
         "fusion_labels": [
             *("stage2.loss=soft_labels", "pseudo_labels=null"),

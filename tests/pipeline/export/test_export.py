@@ -30,7 +30,7 @@ from pipeline.export.graph import write_graph
 from pipeline.export.model import differing_inputs, write_model
 from pipeline.export.onnx_files import checked, padded, quantise, session, write_onnx
 from pipeline.export.page import write_page
-from pipeline.export.source import Sample, Source, read_sample, spread
+from pipeline.export.source import Sample, Source, cut_encoders, read_sample, spread
 from pipeline.export.vectors import column_names, write_vectors
 from pipeline.modeling.biencoder import encode_rows, load_encoders
 from pipeline.runtime.work import silent
@@ -46,6 +46,8 @@ KINDS = {
         projection=6,
         encoder=ENCODER.model_copy(update={**PREFIXES, "title_separator": "space", "title_tokens": 6}),
     ),
+    "cut": Kind(normalise=True, dimension=6),
+    "cut projection": Kind(tied=False, projection=8, dimension=5),
     "roberta": Kind(architecture="roberta", tied=False, projection=5),
 }
 
@@ -74,9 +76,9 @@ def exported(tmp_path_factory) -> Callable[[str], Export]:
     @cache
     def exported(name: str) -> Export:
         kind, folder = KINDS[name], tmp_path_factory.mktemp(name)
-        source = source_of(make_run(folder / "run", kind), encoder_of(kind))
+        source = source_of(make_run(folder / "run", kind), encoder_of(kind), kind.dimension)
         out = folder / "out"
-        write_model(source.checkpoint, out / "model", source.encoder, source.passage_tokens)
+        write_model(source.checkpoint, out / "model", source.encoder, source.passage_tokens, source.dimension)
         reading = differing_inputs(source, out / "model", read_sample(source, EVERY), silent)
         figures = write_onnx(source, out / "onnx", silent).figures
         write_runs(source, out / "run", silent)
@@ -88,7 +90,13 @@ def exported(tmp_path_factory) -> Callable[[str], Export]:
     return exported
 
 
-@pytest.fixture(params=["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("all", "roberta"))])
+@pytest.fixture(
+    params=[
+        "bert",
+        "cut",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("cut projection", "all", "roberta")),
+    ]
+)
 def export(request, exported) -> Export:
     return exported(request.param)
 
@@ -128,7 +136,7 @@ def test_sentence_transformers_gives_our_vectors(export):
     assert max(map(len, texts.passage_rows)) == source.passage_tokens
     theirs = SentenceTransformer(str(export.folder / "model"), device="cpu")
     assert theirs.similarity_fn_name == "dot"
-    ours, (questions, passages) = load_encoders(source.checkpoint), page_inputs(source, texts)
+    ours, (questions, passages) = cut_encoders(source.checkpoint, source.dimension), page_inputs(source, texts)
     assert_close(theirs.encode_query(questions), encode_rows(ours[0], texts.question_rows, 999))
     assert_close(theirs.encode_document(passages), encode_rows(ours[1], texts.passage_rows, 999))
 
@@ -241,7 +249,9 @@ def test_openvino_gives_our_vectors(export):
     graph = export.folder / "onnx" / ("model.onnx" if source.encoder.tied else "query.onnx")
     compiled = openvino.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     for row, expected in zip(
-        texts.question_rows, encode_rows(load_encoders(source.checkpoint)[0], texts.question_rows, 999), strict=True
+        texts.question_rows,
+        encode_rows(cut_encoders(source.checkpoint, source.dimension)[0], texts.question_rows, 999),
+        strict=True,
     ):
         inputs = {"input_ids": row[None].astype(np.int64), "attention_mask": np.ones((1, len(row)), np.int64)}
         np.testing.assert_allclose(compiled(inputs)[0][0], expected, atol=1e-4)
@@ -250,7 +260,7 @@ def test_openvino_gives_our_vectors(export):
 def test_a_graph_gives_torchs_vectors_in_any_batch(export):
     source, texts = export.source, read_sample(export.source, EVERY)
     rows_of = {"query": texts.question_rows, "passage": texts.passage_rows}
-    for (side, rows), encoder in zip(rows_of.items(), load_encoders(source.checkpoint), strict=True):
+    for (side, rows), encoder in zip(rows_of.items(), cut_encoders(source.checkpoint, source.dimension), strict=True):
         graph = session(export.folder / "onnx" / ("model.onnx" if source.encoder.tied else f"{side}.onnx"))
         assert len({len(row) for row in rows}) >= 3
         expected = encode_rows(encoder, rows, 999)

@@ -193,6 +193,17 @@ def test_times_are_shown_in_readable_units():
     assert [hours(s) for s in (0, 10, 900, 360_000)] == ["0", "< 0.01", "0.25", "100.0"]
 
 
+def test_trained_dimensions_have_a_section(inputs, page, tmp_path):
+    assert 'id="dimensions"' not in page
+    rows = [{"dimension": n, "nDCG@10": n / 1000, "R@100": 0.5, "bytes": 4 * n} for n in (384, 64)]
+    (tmp_path / "measured").mkdir()
+    (tmp_path / "measured" / "dimensions.json").write_text(json.dumps({"split": "dev", "questions": 9, "rows": rows}))
+    report(CONFIG, **inputs, dimensions=tmp_path / "measured", lineage=LINEAGE, **WHOLE, work=work(tmp_path / "out"))
+    section = (tmp_path / "out" / "report.html").read_text().split('<section id="dimensions">')[1]
+    assert "<th>dimensions, 9 questions of dev</th><th>nDCG@10</th><th>R@100</th><th>bytes per passage</th>" in section
+    assert '<th scope="row">64</th><td>.064</td><td>.500</td><td>256</td>' in section
+
+
 def test_other_collections_have_a_section(inputs, page, tmp_path):
     assert "Other collections" not in page
     (tmp_path / "others").mkdir()

@@ -1,0 +1,81 @@
+"""Measures a model by the prefixes of its vectors that it was trained for: the stage `dimensions`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.data.collection import passage_id_array
+from pipeline.data.documents import read_documents
+from pipeline.data.runs import read_run
+from pipeline.data.stored import read_json
+from pipeline.errors import InputError
+from pipeline.evaluate.config import EvaluateConfig
+from pipeline.evaluate.dimensions_table import SHOWN
+from pipeline.evaluate.document_ranking import numbered, of_documents
+from pipeline.evaluate.questions import relevant_questions
+from pipeline.runtime.work import Metrics, Work
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from pipeline.data.documents import Documents
+
+INDEX, RUN = "index_", "run_"
+"""Before a dimension in the names of inputs."""
+
+
+def dimensions(config: EvaluateConfig, collection: Path, work: Work, **inputs: Path) -> Metrics:
+    """Writes dimensions.json: {split, questions, rows}; a row has `dimension`, the measures SHOWN and `bytes`.
+
+    `inputs`: by dimension the index (`index_64`) and the run in it (`run_64`). Of test questions, or dev questions if
+    no test question has a relevant passage; `bytes`: of an index, for each passage. Raises InputError if no question
+    can be measured.
+    """
+    passage_ids = passage_id_array(collection)
+    documents = read_documents(collection, passage_ids)
+    indexes = {name.removeprefix(INDEX): folder for name, folder in inputs.items() if name.startswith(INDEX)}
+    for split in ("test", "dev"):
+        query_ids, qrels, _ = relevant_questions(collection, split, config.relevance)
+        if qrels:
+            break
+    else:
+        raise InputError(f"{collection}: no dev or test question has a relevant passage, to compare dimensions by")
+    rows = [
+        {
+            "dimension": int(dimension),
+            **measured(config, inputs[RUN + dimension], split, query_ids, qrels, passage_ids, documents),
+            "bytes": bytes_per_passage(folder),
+        }
+        for dimension, folder in indexes.items()
+    ]
+    found = {"split": split, "questions": len(qrels), "rows": rows}
+    (work.out / "dimensions.json").write_text(json.dumps(found, indent=1) + "\n")
+    return {f"{row['dimension']}/{name}": row[name] for row in rows for name in (*SHOWN, "bytes")}
+
+
+def measured(
+    config: EvaluateConfig,
+    folder: Path,
+    split: str,
+    query_ids: "pyarrow.Array",
+    qrels: Mapping[str, Mapping[str, int]],
+    passage_ids: "pyarrow.Array",
+    documents: "Documents",
+) -> dict[str, float]:
+    """Returns the mean of each measure in SHOWN. A question without results counts as zero."""
+    from pipeline.evaluate.measures import MEASURES, as_ranks, measure
+
+    run = read_run(folder, split, query_ids, passage_ids)
+    if run is None:
+        raise InputError(f"{folder / 'run.parquet'}: no rows of the split {split}")
+    ranked = numbered(of_documents(run, documents, config.best_three_share), documents)
+    values_QM = measure(as_ranks(ranked, query_ids, documents.ids), [*qrels], qrels, config.relevance)
+    return {name: float(values_QM[:, MEASURES.index(name)].mean()) for name in SHOWN}
+
+
+def bytes_per_passage(index: Path) -> int:
+    """Returns the size of an index's files for each passage, without the passages' ids."""
+    description = read_json(index / "index.json", "files", "passages")
+    size = sum(file["bytes"] for name, file in description["files"].items() if name != "docid")
+    return round(size / max(1, description["passages"]))

@@ -1,0 +1,63 @@
+"""The table of a model's dimensions."""
+
+import json
+
+import pytest
+from encoders import ENCODER
+from evaluating import EVALUATE
+from indexes import FLAT
+
+from pipeline.dense.encode import EncodeConfig, encode
+from pipeline.dense.index import index
+from pipeline.dense.search import SearchConfig, search
+from pipeline.errors import InputError
+from pipeline.evaluate.dimensions import dimensions
+from pipeline.evaluate.dimensions_table import dimensions_table
+from pipeline.evaluate.evaluate import evaluate
+
+SEARCH = SearchConfig(
+    splits=["dev", "test"], unjudged_train_questions=False, depth=100, train_depth=10, approximate=None
+)
+
+
+@pytest.fixture
+def inputs(world, work, inline):
+    """The stage's inputs, of the dimensions 16 and 4."""
+    embeddings, found = work("embeddings"), {}
+    encode(
+        EncodeConfig(passage_tokens=40, shard_passages=32),
+        ENCODER,
+        world.collection,
+        world.tokens,
+        world.checkpoint,
+        embeddings,
+    )
+    for dimension in (16, 4):
+        indexed, run = work(f"index-{dimension}"), work(f"run-{dimension}")
+        index(FLAT.model_copy(update={"dimension": dimension}), world.collection, embeddings.out, indexed)
+        search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, indexed.out, run)
+        found |= {f"index_{dimension}": indexed.out, f"run_{dimension}": run.out}
+    return found
+
+
+def test_each_dimension_has_the_figures_of_the_evaluation(world, work, inputs):
+    done, judged = work("dimensions"), work("evaluate")
+    metrics = dimensions(EVALUATE, world.collection, done, **inputs)
+    written = json.loads((done.out / "dimensions.json").read_text())
+    assert (written["split"], written["questions"]) == ("test", 18)
+    assert [(row["dimension"], row["bytes"]) for row in written["rows"]] == [(16, 64), (4, 16)]
+    evaluate(EVALUATE, world.collection, None, judged, stage1=inputs["run_16"], stage2=inputs["run_4"])
+    systems = json.loads((judged.out / "metrics.json").read_text())["splits"]["test"]["systems"]
+    for row, system in zip(written["rows"], ("stage1", "stage2"), strict=True):
+        for name in ("nDCG@10", "R@100"):
+            assert row[name] == pytest.approx(systems[system][name]["mean"], abs=1e-4)
+            assert metrics[f"{row['dimension']}/{name}"] == row[name]
+    head, rows = dimensions_table(written)
+    assert head == ["dimensions, 18 questions of test", "nDCG@10", "R@100", "bytes per passage"]
+    assert [(row[0], row[-1]) for row in rows] == [("16", "64"), ("4", "16")]
+
+
+def test_a_collection_without_questions_to_measure_is_refused(world, work, inputs):
+    config = EVALUATE.model_copy(update={"relevance": 2})
+    with pytest.raises(InputError, match="no dev or test question has a relevant passage"):
+        dimensions(config, world.collection, work("dimensions"), **inputs)
