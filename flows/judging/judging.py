@@ -92,7 +92,11 @@ class Judging:
             if same_words(text) in {same_words(one) for one in (*known, *(one.text for one in self._waiting))}:
                 raise InputError("this question is there already")
             self._waiting.append(Wanted(text))
-            left_out = self._proceed()
+            try:
+                left_out = self._proceed()
+            except InputError:
+                self._waiting = [one for one in self._waiting if one.text != text]  # it may be asked again
+                raise
             if any(one.text == text for one in left_out):
                 raise InputError(self.left_out.pop())
             return self._state()
@@ -113,7 +117,7 @@ class Judging:
         return self._state()
 
     def _append(self, line: Line) -> None:
-        with self._errors("this is not saved: repeat it once there is a remedy"):
+        with self._errors("not saved: solve this and repeat"):
             self._log.append(line.model_dump_json())
         self._lines.append(line)
         self._judgements = replay(self._lines)
@@ -139,9 +143,7 @@ class Judging:
         published = ([*found.complete], sorted(found.skipped), {**found.notes})
         if published != self._published:
             self._comparison = self._compare()
-            with self._errors(
-                "all judgements are saved, but the files made of them are old: the next judgement writes them"
-            ):
+            with self._errors("all judgements are saved; the files made from them are written at the next one"):
                 self._folder.publish(found, self._comparison)
             self._published = published
         return left_out

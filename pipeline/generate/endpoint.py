@@ -165,7 +165,8 @@ class Endpoint:
     def _send(self, messages: Sequence[Message]) -> Answer:
         config = self._config
         body: dict[str, Any] = {"model": config.model, "messages": list(messages), "stream": False}
-        body[self._limit_field] = config.answer_tokens
+        limit_field = self._limit_field  # other threads change it
+        body[limit_field] = config.answer_tokens
         if config.temperature is not None:
             body["temperature"] = config.temperature
         started = time.monotonic()
@@ -186,7 +187,7 @@ class Endpoint:
             raise InputError(
                 self._line(f"status 404{self._message(text)}; is the address right, up to /v1, and the model's name?")
             )
-        if status == 400 and "max_completion_tokens" in text and self._limit_field == "max_tokens":
+        if status == 400 and "max_completion_tokens" in text and limit_field == "max_tokens":
             self._limit_field = "max_completion_tokens"  # newer models of OpenAI
             return self._send(messages)
         if status != 200:

@@ -122,15 +122,30 @@ def test_a_disk_that_is_full_is_one_line_and_the_judgement_can_be_repeated(
         judging = start(running, folder, QUESTIONS)
         with monkeypatch.context() as disk:
             disk.setattr(LineLog, "append", fail)
-            with pytest.raises(InputError, match=r"judged: no space left on device; this is not saved"):
+            with pytest.raises(InputError, match=r"judged: no space left on device; not saved: solve this"):
                 judging.grade("q2", "p1", 1)
         assert [one["grade"] for one in judging.state()["passages"]] == [2, None, None, None]
         with monkeypatch.context() as disk:
             disk.setattr("flows.judging.folder.write_file", fail)
-            with pytest.raises(InputError, match=r"no space left on device; all judgements are saved, but the files"):
+            with pytest.raises(InputError, match=r"no space left on device; all judgements are saved; the files"):
                 judging.grade("q2", None, 0)
         judging.undo(), judging.grade("q2", None, 0)
     assert read_qrels(folder / "qrels/test.tsv")["q2"] == {"p0": 2, "p1": 0, "p2": 0, "p3": 0}
+
+
+def test_a_typed_question_can_be_repeated_after_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    with ExitStack() as running:
+        judging = start(running, folder, QUESTIONS)
+        judging.grade("q2", None, 0)
+        assert judging.state()["question"] is None
+        with monkeypatch.context() as disk:
+            disk.setattr(LineLog, "append", fail)
+            with pytest.raises(InputError, match="no space left on device; not saved"):
+                judging.ask("one more")
+        assert judging.ask("one more")["question"]["text"] == "one more"
 
 
 def test_a_question_that_no_system_can_answer_does_not_stop_the_others(folder: Path) -> None:

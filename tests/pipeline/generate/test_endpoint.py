@@ -1,9 +1,11 @@
 """The client of a server, with recorded answers: failures, limits, malformed and hostile ones."""
 
 import json
+import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from language_models import KEY, Reply, chat, config, server
@@ -132,6 +134,22 @@ def test_the_other_name_of_the_limit_is_used_if_the_server_asks_for_it() -> None
     with server([Reply(400, refusal), chat("What is it?")]) as running:
         assert ask(running.address, answer_tokens=7).text == "What is it?"
     assert [body.get("max_completion_tokens") for _, body in running.requests] == [None, 7]
+
+
+def test_requests_that_are_sent_together_all_use_the_other_name() -> None:
+    together = threading.Barrier(4)
+
+    def answer(body: dict[str, Any]) -> Reply:
+        if "max_tokens" in body:
+            together.wait(5)
+            return Reply(400, b'{"error": {"message": "Use max_completion_tokens instead."}}')
+        return chat("What is it?")
+
+    with server(answer) as running:
+        settings = config(endpoint=running.address, model="tiny", concurrent=4)
+        with Endpoint(settings, {"OPENAI_API_KEY": KEY}) as client:
+            calls = [client.start(client.ask, ASKED) for _ in range(4)]
+            assert [call.result().text for call in calls] == ["What is it?"] * 4
 
 
 def test_the_key_follows_no_redirect() -> None:
