@@ -7,13 +7,13 @@ from pydantic import Field, model_validator
 from pipeline.config import Config, Seed, Whole
 from pipeline.training.loop import Optimiser
 
-Words = Annotated[Whole, Field(ge=1)]
+Positive = Annotated[Whole, Field(ge=1)]
 
 
 class QueryEncoderConfig(Config):
     """How the whole question encoder is trained."""
 
-    steps: Words
+    steps: Positive
     """Updates."""
     optimiser: Optimiser
 
@@ -23,9 +23,9 @@ class AdaptConfig(Config):
 
     queries: Whole | None = Field(ge=2)
     """Generated queries to train on: one half titles and first sentences, one half keywords. null: no adaptation."""
-    lead_words: Words
+    lead_words: Positive
     """Most words of a title or first sentence."""
-    keyword_words: tuple[Words, Words]
+    keyword_words: tuple[Positive, Positive]
     """Fewest and most words of a query of keywords."""
     depth: int = Field(ge=1, le=10_000)
     """Passages of each of the teacher's two lists, BM25's and the model's own. Scores are z-normalised over the union
@@ -38,9 +38,9 @@ class AdaptConfig(Config):
     temperature: float = Field(gt=0)
     """Divides the model's cosines. For longer vectors, whose inner products are larger, it is multiplied by the mean
     squared length of candidates."""
-    batch_queries: Words
+    batch_queries: Positive
     """Queries of an update."""
-    steps: Words
+    steps: Positive
     """Updates of the map."""
     learning_rate: float = Field(gt=0)
     """Of the map: Adam's rate of the first update; it falls linearly to 0."""
@@ -51,7 +51,7 @@ class AdaptConfig(Config):
     """Share of the trained change that is kept; the rest is the model as it was."""
     guard_queries: int = Field(ge=2)
     """Generated queries of another kind (spans of words), which decide whether the adapted model is used."""
-    guard_words: tuple[Words, Words]
+    guard_words: tuple[Positive, Positive]
     """Fewest and most words of such a query."""
     guard_p: float = Field(gt=0, lt=1)
     """The adapted model is used if it agrees better with the fusion, with a smaller p (paired randomisation)."""

@@ -25,7 +25,7 @@ from pipeline.tokenization.tokens import encode
 from pipeline.training.memory import encoding_budget
 
 PAIR_TOKENS = 512
-"""Most tokens of a pair that an existing cross-encoder reads: the positions of BERT, from which most of them come."""
+"""Largest number of tokens of a pair that an existing cross-encoder reads: the positions of BERT."""
 QUESTION_SHARE = 4
 """An existing cross-encoder reads questions of up to a quarter of its pairs."""
 TOGETHER = 16

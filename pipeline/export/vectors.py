@@ -81,7 +81,7 @@ def column_names(names: Iterable[str]) -> list[str]:
 
 
 def table_bytes(collection: Path, index: Path, vector_type: VectorType) -> int:
-    """Returns about the most bytes that the table takes: that of all vectors, and of the collection's own tables."""
+    """Returns an upper estimate of the bytes of the table: those of all vectors, and of the collection's own tables."""
     tables = [path for name in ("passages.parquet", metadata.FILE) if (path := collection / name).is_file()]
     vectors_ND = open_index(index).vectors_ND
     return vectors_ND.size * np.dtype(vector_type).itemsize + sum(path.stat().st_size for path in tables)
