@@ -62,7 +62,8 @@ run generated --model models/all-MiniLM-L6-v2 --collection notes --set generate.
 plan text --model models/all-MiniLM-L6-v2 --adapt --set ingest.path=notes
 plan text --set ingest.path=notes --set generate.endpoint=http://localhost:11434/v1 --set generate.model=llama3.2""",
     search: """search "How do I merge two sorted lists into one?"
-search "how is a date parsed" --where "source = 'pandas'" --by dense""",
+search "how is a date parsed" --where "source = 'pandas'" --by dense
+search "merge two sorted lists" --rerank 50 --reranker cross-encoder/ms-marco-MiniLM-L6-v2""",
     serve_search: """serve-search --port 8080
 serve-search --log searches.jsonl
 serve-search --recipe text --follow

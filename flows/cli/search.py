@@ -61,10 +61,7 @@ def search(
     store: StoreFolder = None,
     json: Json = False,
 ) -> None:
-    """Answer a question from a finished run.
-
-    Example: `cocondenser search "merge two sorted lists" --rerank 50 --reranker cross-encoder/ms-marco-MiniLM-L6-v2`
-    """
+    """Answer a question from a finished run."""
     started = time.perf_counter()
     from artifacts.store import Store
     from flows.graph.selection import store_folder

@@ -93,7 +93,7 @@ FORMULAS = {
         "evaluate/fusion/fuse.py",
         "off_R / spread_Q",
         "off_R * spread_Q",
-        {"evaluate", "adapt", "fusion_labels", "generate"},
+        {"evaluate", "adapt", "fusion_labels", "generate", "dimensions"},
     ),
     "lists of an index": ("dense/index.py", "BLOCK = 16384", "BLOCK = 8192", {"index"}),
     "exact search": ("dense/rescore.py", "np.float64", "np.float32", {"index", "search", "adapt", "generate"}),
