@@ -20,7 +20,7 @@ from artifacts.packs.pack import ENDING
 BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 """Protocols of stores without folders. There, a folder to create would be a bucket, by a misspelt name."""
 RUN_FILE = re.compile(r"(\d{8}T\d{6}\.\d{6}Z-.+)" + re.escape(ENDING))
-WITH_PASSWORD = re.compile(r"(?<=//)[^/@]*@")
+WITH_PASSWORD = re.compile(r"(?<=//)[^/]*@")
 
 
 class Address:
@@ -29,14 +29,15 @@ class Address:
     def __init__(self, address: str) -> None:
         import fsspec
 
-        self.shown = WITH_PASSWORD.sub("", address).rstrip("/")
+        shown = WITH_PASSWORD.sub("", address)
+        self.shown = shown.rstrip("/")
         """The address without a user's name and password."""
         with self._faults(""):
             self.system, root = fsspec.url_to_fs(address)
             self.system.invalidate_cache()  # another process may have written since
         self.root = root.rstrip("/")
         if not (address and self.root):
-            raise StoreError(f"{address!r}: an address must name a folder or a bucket")
+            raise StoreError(f"{shown!r}: an address must name a folder or a bucket")
 
     def fault(self, name: str, what: str) -> StoreError:
         return StoreError(f"{self.shown}{'/' if name else ''}{names.one_line(name, names.LONGEST)}: {what}")

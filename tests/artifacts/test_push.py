@@ -285,6 +285,7 @@ def test_pushes_at_once_give_one_whole_address(store, other, run, folder):
         ("/", "'/': an address must name a folder or a bucket"),
         ("nosuch://x", "nosuch://x: Protocol not known: nosuch"),
         ("sftp://me:secret@host/x", "sftp://host/x: "),
+        ("nosuch://me:p@secret@host/x", "nosuch://host/x: "),
     ],
 )
 def test_wrong_addresses_are_one_line(store, run, address, line):
@@ -293,6 +294,12 @@ def test_wrong_addresses_are_one_line(store, run, address, line):
     assert str(error.value).startswith(line)
     assert "secret" not in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_an_address_without_a_folder_is_shown_without_its_password(monkeypatch):
+    monkeypatch.setattr("fsspec.url_to_fs", lambda address: (MemoryFileSystem(), "/"))
+    with pytest.raises(StoreError, match=r"^'ftp://host/': an address must name a folder or a bucket$"):
+        Address("ftp://me:secret@host/")
 
 
 def test_other_places_are_refused(store, run, folder, tmp_path):
