@@ -11,10 +11,14 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from packs import built_bm25, everything
 
+from artifacts import runs as runs_module
 from artifacts.errors import StoreError
+from artifacts.gc import gc
 from artifacts.packs.address import Address
+from artifacts.packs.pack import pack
 from artifacts.packs.pull import pull
 from artifacts.packs.push import push, pushed_runs
+from artifacts.packs.unpack import unpack
 from artifacts.runs import runs
 from artifacts.store import Request, Store
 from artifacts.verify import verify
@@ -249,6 +253,28 @@ def test_an_artifact_whose_bytes_vary_is_not_fetched(store, other, run, key, wri
     assert pull(other, str(folder)).kept == ["bm25"]
     assert runs(other)[0].nodes["bm25"] == local
     assert not (other.objects / run.nodes["bm25"].digest).exists()
+
+
+@pytest.mark.parametrize("by", ["pull", "unpack"])
+def test_gc_keeps_the_artifacts_of_a_run_that_is_being_added(store, other, run, key, writes, tmp_path, by, monkeypatch):
+    local = built_bm25(other, key, writes, run.nodes["tokens"], "lucene again")
+    os.utime(other.keys / f"{local.key}.json", (1000, 1000))
+    record_run, removed = runs_module.record_run, []
+
+    def after_gc(*arguments: Any) -> Any:
+        removed.extend(gc(other, runs=0, days=0))
+        return record_run(*arguments)
+
+    monkeypatch.setattr(runs_module, "record_run", after_gc)
+    if by == "pull":
+        push(store, run, str(tmp_path / "there"))
+        done = pull(other, str(tmp_path / "there"))
+    else:
+        pack(store, run, tmp_path / "run.tar.zst")
+        done = unpack(other, tmp_path / "run.tar.zst")
+    assert (done.new, done.kept, removed) == (2, ["bm25"], [])
+    assert all(other.record(ref.key) and ref.path.is_dir() for ref in runs(other)[0].nodes.values())
+    assert not [*other.locks.glob("run-*")]
 
 
 def test_a_damaged_artifact_of_the_store_is_fetched_again(store, other, run, folder):
