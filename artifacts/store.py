@@ -145,7 +145,7 @@ class Store:
             record = self.equivalent(key)
         if record is None:
             return None
-        self._use(record)
+        self.use(record)
         return self.ref(record)
 
     def build(self, request: Request, make: Make, hooks: Hooks = Hooks()) -> Built:
@@ -298,6 +298,11 @@ class Store:
         """Writes a record. Call it under `commit_lock`."""
         files.write_file(self.keys / f"{record.key}.json", records.dump_record(record))
 
+    def use(self, record: Record) -> None:
+        """Notes that the record's artifact is used now, for `gc`."""
+        with suppress(OSError):
+            os.utime(self.keys / f"{record.key}.json")
+
     def commit_lock(self) -> AbstractContextManager[None]:
         return locks.hold(self.locks / "commit.lock")
 
@@ -309,7 +314,7 @@ class Store:
         for record in self._candidates(key):
             old = record is not None and since is not None and dates.age(record.created) < (True, since)
             if record is not None and not old and self._clear(record, on_damage, deep=False):
-                self._use(record)
+                self.use(record)
                 return Built(self.ref(record), hit=True, kept=record.kept_from is not None)
         older = self.older(key) if request.keep and since is None else None
         if older is None:
@@ -372,10 +377,6 @@ class Store:
         if line is not None and exists:
             on_damage(line)
         return line is None
-
-    def _use(self, record: Record) -> None:
-        with suppress(OSError):
-            os.utime(self.keys / f"{record.key}.json")
 
     def _read(self, path: Path) -> Record | None:
         try:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from artifacts import names, runs
 from artifacts.errors import StoreError
@@ -20,7 +21,7 @@ from artifacts.packs.pack import ENDING
 BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 """Protocols of stores without folders. There, a folder to create would be a bucket, by a misspelt name."""
 RUN_FILE = re.compile(r"(\d{8}T\d{6}\.\d{6}Z-.+)" + re.escape(ENDING))
-WITH_PASSWORD = re.compile(r"(?<=//)[^/@]*@")
+WITH_PASSWORD = re.compile(r"(?<=//)[^/]*@")
 
 
 class Address:
@@ -29,14 +30,15 @@ class Address:
     def __init__(self, address: str) -> None:
         import fsspec
 
-        self.shown = WITH_PASSWORD.sub("", address).rstrip("/")
+        shown = WITH_PASSWORD.sub("", address)
+        self.shown = shown.rstrip("/")
         """The address without a user's name and password."""
         with self._faults(""):
             self.system, root = fsspec.url_to_fs(address)
             self.system.invalidate_cache()  # another process may have written since
         self.root = root.rstrip("/")
         if not (address and self.root):
-            raise StoreError(f"{address!r}: an address must name a folder or a bucket")
+            raise StoreError(f"{shown!r}: an address must name a folder or a bucket")
 
     def fault(self, name: str, what: str) -> StoreError:
         return StoreError(f"{self.shown}{'/' if name else ''}{names.one_line(name, names.LONGEST)}: {what}")
@@ -97,24 +99,50 @@ class Address:
                 yield piece
 
     def write(self, name: str, pieces: Iterable[bytes]) -> None:
-        """Writes a file, and removes it again if `pieces` raises."""
+        """Writes a file; if that fails or `pieces` raises, there is the earlier file or none, never half of one."""
         path = f"{self.root}/{name}"
+        if {*_protocols(self.system)} & BUCKETS:
+            self._upload(name, path, pieces)
+        else:
+            self._write_and_rename(name, path, pieces)
+
+    def _upload(self, name: str, path: str, pieces: Iterable[bytes]) -> None:
         with self._faults(name):
-            if not {*_protocols(self.system)} & BUCKETS:
-                self.system.makedirs(path.rpartition("/")[0], exist_ok=True)
-            file = self.system.open(path, "wb")
+            file = self.system.open(path, "wb", autocommit=False)
         try:
             for piece in pieces:
                 with self._faults(name):
                     file.write(piece)
+            with self._faults(name):
+                file.close()
+                file.commit()
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to report
+                file.closed = True  # or its finaliser sends the rest, which completes an upload to Azure
+                file.discard()
+            raise
+        finally:
+            self.system.transaction.files.clear()  # fsspec lists files that are to be committed, with their bytes
+
+    def _write_and_rename(self, name: str, path: str, pieces: Iterable[bytes]) -> None:
+        folder = path.rpartition("/")[0]
+        partial = f"{folder}/.{uuid4().hex}.partial"  # of this push alone: another one may send the same file
+        with self._faults(name):
+            self.system.makedirs(folder, exist_ok=True)
+            file = self.system.open(partial, "wb")
+        try:
+            for piece in pieces:
+                with self._faults(name):
+                    file.write(piece)
+            with self._faults(name):
+                file.close()
+                self.system.mv(partial, path)
         except BaseException:
             with suppress(Exception):  # the first error is the one to report
                 file.close()
             with suppress(Exception):
-                self.system.rm_file(path)
+                self.system.rm_file(partial)
             raise
-        with self._faults(name):
-            file.close()
 
     @contextmanager
     def _faults(self, name: str) -> Iterator[None]:

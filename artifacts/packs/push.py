@@ -66,19 +66,20 @@ def push(
             archive.write_archive(Path(folder) / "run", lineage, lambda count: None)
             data = (Path(folder) / "run").read_bytes()
         missing = [files for of_object in objects if (files := missing_files(target, of_object))]
-        total, done = sum(member.size for files in missing for member, _ in files) + len(data), 0
+        name = runs.run_name(run.name, moment(run.created))
+        record = Member(f"runs/{name}{ENDING}", len(data), hashlib.sha256(data).hexdigest())
+        to_send = [file for files in missing for file in files]
+        if not is_there(target, record, target.sizes("runs").get(f"{name}{ENDING}")):
+            to_send.append((record, data))
+        total, done = sum(member.size for member, _ in to_send), 0
 
         def moved(count: int) -> None:
             nonlocal done
             done += count
             report(done, total)
 
-        for files in missing:
-            for member, source in files:
-                target.write(member.name, hashed(member, source, moved))
-        name = runs.run_name(run.name, moment(run.created))
-        target.write(f"runs/{name}{ENDING}", [data])
-        moved(len(data))
+        for member, source in to_send:
+            target.write(member.name, hashed(member, source, moved))
     return Pushed(
         target.shown,
         name,
@@ -106,13 +107,19 @@ def split(files: Sources) -> tuple[Sources, list[Sources]]:
 
 
 def missing_files(target: Address, of_object: Sources) -> Sources:
-    """Returns the files to send, the manifest last. None if the address has them all."""
+    """Returns the files to send, the manifest last. Empty if the address has them all."""
     (manifest, source), *others = of_object
     folder = manifest.name.removesuffix(MANIFEST)
     there = target.sizes(folder.rstrip("/"))
     missing = [(member, path) for member, path in others if there.get(member.name.removeprefix(folder)) != member.size]
-    whole = there.get(MANIFEST) == manifest.size and _sha256(target.read(manifest.name, manifest.size))
-    return missing if not missing and whole == manifest.sha256 else [*missing, (manifest, source)]
+    if not missing and is_there(target, manifest, there.get(MANIFEST)):
+        return []
+    return [*missing, (manifest, source)]
+
+
+def is_there(target: Address, member: Member, size: int | None) -> bool:
+    """Whether the address has the file with the same bytes; `size`: of the file there, None if there is none."""
+    return size == member.size and hashlib.sha256(target.read(member.name, size)).hexdigest() == member.sha256
 
 
 def hashed(member: Member, source: Path | bytes, moved: Moved) -> Iterator[bytes]:
@@ -124,10 +131,6 @@ def hashed(member: Member, source: Path | bytes, moved: Moved) -> Iterator[bytes
         moved(len(piece))
     if sha.hexdigest() != member.sha256:
         raise StoreError(f"{source!s}: was changed; `cocondenser artifacts verify` sets its artifact aside")
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def pushed_runs(address: str) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from artifacts import files, locks, runs
 from artifacts.errors import StoreError
+from artifacts.live import protect_from_gc
 from artifacts.locks import Holder
 from artifacts.packs import archive
 from artifacts.packs.archive import Reader
@@ -152,28 +153,32 @@ def file(
 ) -> Unpacked:
     """Stores the staged artifacts, and last the run.
 
-    `fetch` is called for each artifact that the store does not have, before it is taken from `staged`.
+    `fetch` is called for each artifact that the store does not have, before it is taken from `staged`. `gc` keeps what
+    is stored or reused until the run names it.
     """
     nodes = {ref.key: node for node, ref in run.nodes.items()}
     refs = {record.key: store.ref(record) for record in records}
     artifacts, new, kept = 0, 0, []
-    for record in records:
-        if record.key in index.without:
-            continue
-        artifacts += 1
-        with locks.hold(store.lock_file(record.key), locks.holder(record.stage, record.node, record.inputs), on_wait):
-            present = store.record(record.key)
-            new += present is None or store.problem(present) is not None
-            chosen = settled(store, record, replace)
-            if chosen is None and present is not None:
-                kept.append(nodes.get(record.key, record.node))
-                refs[record.key] = store.ref(present)
-            elif chosen is not None:
-                if not (store.objects / record.digest).exists():
-                    fetch(record)
-                refs[record.key] = store.file(staged / "objects" / record.digest, chosen)
-    of_nodes = {node: refs[ref.key] for node, ref in run.nodes.items()}
-    path = runs.record_run(store, run.name, of_nodes, run.details, datetime.fromisoformat(run.created))
+    with protect_from_gc(store, run.name):
+        for record in records:
+            if record.key in index.without:
+                continue
+            artifacts += 1
+            holder = locks.holder(record.stage, record.node, record.inputs)
+            with locks.hold(store.lock_file(record.key), holder, on_wait):
+                present = store.record(record.key)
+                new += present is None or store.problem(present) is not None
+                chosen = settled(store, record, replace)
+                if chosen is None and present is not None:
+                    store.use(present)
+                    kept.append(nodes.get(record.key, record.node))
+                    refs[record.key] = store.ref(present)
+                elif chosen is not None:
+                    if not (store.objects / record.digest).exists():
+                        fetch(record)
+                    refs[record.key] = store.file(staged / "objects" / record.digest, chosen)
+        of_nodes = {node: refs[ref.key] for node, ref in run.nodes.items()}
+        path = runs.record_run(store, run.name, of_nodes, run.details, datetime.fromisoformat(run.created))
     left_out = sorted(node for node, ref in run.nodes.items() if ref.key in index.without)
     total = sum(size for _, size, _ in index.members)
     return Unpacked(run.name, run.created, artifacts, new, sorted(kept), left_out, damaged, total, path)

@@ -56,7 +56,7 @@ def export(
     from pipeline.formatting import share_text
     from tasks.terminal import shown_in, size
 
-    done = earlier_export(folder, recipe, model, only or []) if push and not overwrite else None
+    done = earlier_export(folder, recipe, model, only or [], float16) if push and not overwrite else None
     target = check_push(push, public)
     with shown_in(terminal):
         numbers: VectorType = "float16" if float16 else "float32"

@@ -26,11 +26,15 @@ def check_push(push: str | None, public: bool) -> str | None:
     return check_target(push.removeprefix(HUB), public)
 
 
-def earlier_export(out: Path, recipe: str | None, model: str | None, only: Sequence[str]) -> Exported | None:
+def earlier_export(
+    out: Path, recipe: str | None, model: str | None, only: Sequence[str], float16: bool
+) -> Exported | None:
     """Returns the complete export in `out`; None if the folder is new.
 
     Raises InputError if the folder is not an export, lacks one of its files, or has other options.
     """
+    from pipeline.export.vectors import vector_type_of
+
     if is_new_folder(out):
         return None
     fields = folder.read_mark(out) if out.is_dir() else None
@@ -46,6 +50,8 @@ def earlier_export(out: Path, recipe: str | None, model: str | None, only: Seque
     ):
         if given not in (None, found):
             raise InputError(f"{out}: an export with another {option}, {found}; --overwrite replaces it")
+    if float16 and vector_type_of(out / "vectors") != "float16":
+        raise InputError(f"{out}: an export without vectors of float16 (--float16); --overwrite replaces it")
     sizes = {name: (out / name).stat().st_size for name in fields["files"]}
     return Exported(fields["recipe"], fields["model"], fields["parts"], sizes, None, None, None)
 

@@ -10,17 +10,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.errors import InputError, reason
+from pipeline.export.folder import MARK
 from pipeline.runtime.hub import HUB_NAME
 from pipeline.runtime.network import check_usable
 
 FOLDERS = ("model/*", "onnx/*", "run/*", "index/*", "vectors/*")
 """Files of an earlier export on the hub that are removed if the new one does not have them."""
+FROM_THE_HUB = ".gitattributes"
+"""The file that the hub itself puts into a new model."""
 
 
 def check_target(name: str, public: bool) -> str:
     """Returns USER/NAME of the model `name` on the hub, which the account may have to create.
 
-    Raises InputError if there is no token, the hub is not reachable, or the model exists with another visibility.
+    Raises InputError if there is no token, the hub is not reachable, or the model exists with another visibility
+    or has files but is no earlier export: its README.md and parts would be replaced.
     """
     from huggingface_hub import HfApi, errors, get_token
 
@@ -33,13 +37,18 @@ def check_target(name: str, public: bool) -> str:
         api = HfApi()
         repository = name if "/" in name else f"{api.whoami()['name']}/{name}"
         try:
-            private = api.model_info(repository).private
+            model = api.model_info(repository)
         except errors.RepositoryNotFoundError:
             return repository
-    if private == public:
-        now = "private" if private else "public"
-        advice = "leave out --public" if private else "--public sends to it"
+    if model.private == public:
+        now = "private" if model.private else "public"
+        advice = "leave out --public" if model.private else "--public sends to it"
         raise InputError(f"--push hub:{name}: exists and is {now}; {advice}, or change it on the hub")
+    there = {file.rfilename for file in model.siblings or ()} - {FROM_THE_HUB}
+    if there and MARK not in there:
+        raise InputError(
+            f"--push hub:{name}: has files but no {MARK}, so it is not an earlier export; choose another name"
+        )
     return repository
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from pipeline.data import metadata
 from pipeline.data.collection import ROWS, passage_count
-from pipeline.data.parquet import parquet_writer
+from pipeline.data.parquet import parquet_file, parquet_writer
 from pipeline.data.passages import columns_of
-from pipeline.data.stored import AGAIN, read_batches
+from pipeline.data.stored import AGAIN, input_error_on_read, read_batches
 from pipeline.dense.index_files import open_index
 from pipeline.errors import InputError
 from pipeline.runtime.work import Progress
@@ -63,6 +63,19 @@ def write_vectors(collection: Path, index: Path, folder: Path, vector_type: Vect
             writer.write_table(pa.Table.from_arrays([*texts, *values, vectors], schema=schema), row_group_size=ROWS)
             done += len(vectors_BD)
             progress(done, passages, "passages")
+
+
+def vector_type_of(folder: Path) -> VectorType | None:
+    """Returns the type of the numbers that `write_vectors` wrote; None if `folder` has no table.
+
+    Raises InputError if the table is damaged.
+    """
+    import pyarrow as pa
+
+    if not (folder / FILE).is_file():
+        return None
+    with input_error_on_read(folder / FILE, "export it again"), parquet_file(folder / FILE) as table:
+        return "float16" if pa.types.is_float16(table.schema_arrow.field("vector").type.value_type) else "float32"
 
 
 def column_names(names: Iterable[str]) -> list[str]:

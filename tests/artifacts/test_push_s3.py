@@ -61,6 +61,31 @@ def test_a_run_travels_by_s3(bucket, store, other, run):
     assert list(other.work.iterdir()) == []
 
 
+@pytest.mark.parametrize("size", [5, 60 << 20])
+def test_a_file_that_fails_is_not_in_the_bucket(bucket, size):
+    def wrong() -> Iterator[bytes]:
+        for _ in range(0, size, 1 << 20):
+            yield bytes(min(size, 1 << 20))
+        raise StoreError("was changed")
+
+    there = Address(f"{bucket}/failed")
+    removals = []
+    there.system.rm_file = removals.append  # this user may not remove
+    with pytest.raises(StoreError, match=r"^was changed$"):
+        there.write("new", wrong())
+    assert not there.has("new")
+    there.write("one", [b"whole"])
+    with pytest.raises(StoreError, match=r"^was changed$"):
+        there.write("one", wrong())
+    assert there.read("one", 99) == b"whole"
+    assert removals == []
+    assert "Uploads" not in there.system.call_s3("list_multipart_uploads", Bucket="models")
+    there.write("one", iter([bytes(1 << 20)] * 60))
+    there.write("empty", [])
+    assert there.sizes("") == {"empty": 0, "one": 60 << 20}
+    assert not there.system.transaction.files
+
+
 def test_faults_at_s3_are_one_line(bucket, store, other, run, monkeypatch):
     address = f"{bucket}/damaged"
     push(store, run, address)

@@ -173,6 +173,31 @@ def test_a_new_export_replaces_the_parts_of_the_earlier_one(store, hub, tmp_path
     }
 
 
+def test_a_model_of_another_origin_is_refused(store, hub, tmp_path):
+    hub.private["me/mine"] = True
+    hub.files["me/mine"] = {".gitattributes": b"", "README.md": b"mine", "model/weights": b"mine"}
+    line = refused(store, tmp_path / "out", "--only", "run", "--push", "hub:mine")
+    assert line == "--push hub:mine: has files but no export.json, so it is not an earlier export; choose another name"
+    assert not (tmp_path / "out").exists()
+    assert hub.files["me/mine"]["README.md"] == b"mine"
+    hub.files["me/mine"] = {".gitattributes": b""}
+    assert export(store, tmp_path / "out", "--only", "run", "--push", "hub:mine").exit_code == 0
+    assert "export.json" in hub.files["me/mine"]
+
+
+def test_an_earlier_export_is_sent_only_with_vectors_of_the_given_type(store, hub, tmp_path):
+    out, push = tmp_path / "out", ("--push", "hub:mine")
+    assert export(store, out, "--only", "vectors").exit_code == 0
+    line = refused(store, out, "--float16", *push)
+    assert line == f"{out}: an export without vectors of float16 (--float16); --overwrite replaces it"
+    assert hub.private == {}
+    assert export(store, out, "--only", "vectors", "--float16", "--overwrite").exit_code == 0
+    assert export(store, out, "--only", "vectors", "--float16", *push).exit_code == 0
+    assert export(store, out, *push).exit_code == 0
+    assert export(store, out, "--only", "run", "--overwrite").exit_code == 0
+    assert "without vectors of float16" in refused(store, out, "--float16", *push)
+
+
 def test_other_folders_are_refused(store, hub, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine alone")
