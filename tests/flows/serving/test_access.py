@@ -153,7 +153,8 @@ def test_logins_that_are_refused_set_no_cookie(client, body, headers, status) ->
     assert refused.status_code == status
     assert "set-cookie" not in refused.headers
     if status == 401:
-        assert refused.content == client.get("/api").content
+        assert refused.json() == {"error": "the token is wrong"}
+        assert refused.headers["www-authenticate"] == "Bearer"
 
 
 def test_a_login_ends(client, monkeypatch) -> None:
@@ -204,6 +205,7 @@ def test_below_a_root_path_everything_works(removed) -> None:
     seen = "" if removed else "/team/search"
     page = client.get(f"{seen}/", headers={"Accept": "text/html"})
     assert (page.status_code, 'action="/team/search/login"' in page.text) == (401, True)
+    assert client.get(f"{seen}/api").json()["error"].endswith(", or the page /team/search/login")
     assert client.get(f"{seen}/healthz").status_code == 200
     cookie = client.post(f"{seen}/login", json={"token": TOKEN}).headers["set-cookie"]
     assert "path=/team/search;" in cookie.lower()

@@ -23,7 +23,7 @@ def test_a_person_logs_in_and_searches(monkeypatch, tmp_path) -> None:
             page.wait("document.title === 'Log in'")
             page.type("wrong")
             page.press("Enter")
-            page.wait("document.getElementById('error').textContent.includes('token')")
+            page.wait("document.getElementById('error').textContent === 'the token is wrong'")
             page.value("document.getElementById('token').value = ''")
             page.type(TOKEN)
             page.press("Enter")
