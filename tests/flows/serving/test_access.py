@@ -96,6 +96,15 @@ def test_with_the_token_requests_are_answered_as_on_this_machine(client, method,
     assert answer.headers["cache-control"] == "no-store"
 
 
+@pytest.mark.parametrize(
+    ("request_parts", "status"),
+    [({"headers": {**BEARER, "Host": "evil.example"}}, 400), ({"headers": BEARER, "content": b"x" * 1_000_000}, 413)],
+)
+def test_a_foreign_host_and_a_long_body_get_plain_text(client, request_parts, status) -> None:
+    refused = client.post("/api/search", **request_parts)
+    assert (refused.status_code, refused.headers["content-type"]) == (status, "text/plain; charset=utf-8")
+
+
 def test_without_access_there_is_no_login_and_no_figure() -> None:
     run = make_run()
     client = TestClient(
