@@ -18,6 +18,8 @@ from pipeline.errors import InputError
 from pipeline.paths import expand_home
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from artifacts.store import Store
     from flows.serving.access import Access
     from flows.serving.question import Session
@@ -43,7 +45,8 @@ def serve_search(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Answer other machines too, at this address (0.0.0.0: at all of this machine). Requires a token.",
+            help="Also accept requests from other machines, on this address (0.0.0.0: on all addresses). "
+            "Requires a token.",
         ),
     ] = None,
     token_file: Annotated[
@@ -82,15 +85,11 @@ def serve_search(
     }
     given = [option for option, value in team.items() if value]
     if given and host is None:
-        raise InputError(f"{', '.join(given)}: needs --host ADDRESS, which answers other machines")
+        raise InputError(f"{', '.join(given)}: needs --host ADDRESS, which accepts requests from other machines")
     if (certificate is None) != (key is None):
         raise InputError("--certificate and --key belong together")
     access = None if host is None else read_access(host, port, token_file, allow_host or [], root_path)
-    tls = None
-    if certificate is not None and key is not None:
-        from flows.serving.credentials import tls_context
-
-        tls = tls_context(certificate, key)
+    tls = read_tls(certificate, key)
 
     from artifacts.store import Store
     from flows.graph.selection import store_folder
@@ -163,12 +162,30 @@ def read_access(host: str, port: int, token_file: Path | None, allowed: list[str
     """What requests from other machines must have. Raises InputError for an unusable token, host name or path."""
     from flows.serving.access import Access
     from flows.serving.addresses import check_root_path, host_names
-    from flows.serving.credentials import is_readable_by_others, new_token, read_token
+    from flows.serving.credentials import new_token, read_token
 
     token = new_token() if token_file is None else read_token(token_file)
-    if token_file is not None and is_readable_by_others(token_file):
-        warn(f"{token_file}: other users of this machine can read the token; `chmod 600` prevents it")
+    warn_if_readable(token_file, "token")
     return Access(token, host_names(host, allowed), check_root_path(root_path), f"cocondenser-{port}")
+
+
+def read_tls(certificate: Path | None, key: Path | None) -> "SSLContext | None":
+    """The settings of a TLS server; None without the two files. Raises InputError for files that cannot be used."""
+    if certificate is None or key is None:
+        return None
+    from flows.serving.credentials import tls_context
+
+    tls = tls_context(certificate, key)
+    warn_if_readable(key, "key")
+    return tls
+
+
+def warn_if_readable(file: Path | None, secret: str) -> None:
+    """Warns if other users of this machine can read a file with a secret."""
+    from flows.serving.credentials import is_readable_by_others
+
+    if file is not None and is_readable_by_others(file):
+        warn(f"{file}: other users of this machine can read the {secret}; `chmod 600` prevents it")
 
 
 def page_address(host: str, port: int, root_path: str, encrypted: bool) -> str:

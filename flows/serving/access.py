@@ -83,7 +83,7 @@ def require_token(app: FastAPI, access: Access) -> None:
     @app.post("/login")
     async def login(request: Request) -> Response:
         if not access.is_token((await read_body(request, LoginRequest)).token):
-            return unauthorised()
+            return unauthorised("the token is wrong")
         response = json_line({})
         response.set_cookie(
             access.cookie,
@@ -107,6 +107,8 @@ class RequireToken:
         self.access = access
         self.page = page
         self.page.headers.update(CHALLENGE)
+        login = f"{access.root_path}/login"
+        self.line = unauthorised(f"a token is required: the header `Authorization: Bearer TOKEN`, or the page {login}")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -114,10 +116,10 @@ class RequireToken:
         request = HTTPConnection(scope)
         app = self.app
         if scope["path"] not in OPEN and not self.access.permits(request):
-            app = self.page if "text/html" in request.headers.get("accept", "") else unauthorised()
+            app = self.page if "text/html" in request.headers.get("accept", "") else self.line
 
         async def send_uncached(message: Message) -> None:
-            """Answers stay in no cache, of a browser or a proxy, from which others could read them."""
+            """No cache, of a browser or a proxy, keeps answers: others could read them there."""
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["cache-control"] = "no-store"
             await send(message)
@@ -128,7 +130,7 @@ class RequireToken:
 CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 
-def unauthorised() -> Response:
-    response = refusal("a token is required: the header `Authorization: Bearer TOKEN`, or the page login", 401)
+def unauthorised(text: str) -> Response:
+    response = refusal(text, 401)
     response.headers.update(CHALLENGE)
     return response

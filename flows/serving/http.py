@@ -88,9 +88,10 @@ def ended_by_signals(server: uvicorn.Server) -> Iterator[None]:
 
 
 def page_application(page: str, policy: str, hosts: Sequence[str] = HOSTS) -> FastAPI:
-    """An application that answers `/` with the page, and every error with a line of JSON (`refusal`).
+    """An application that answers `/` with the page, and errors with a line of JSON (`refusal`).
 
-    `hosts`: accepted host names.
+    Starlette and uvicorn answer some in plain text: another host name, a body or headers that are too long, and a
+    request that is no HTTP. `hosts`: accepted host names.
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
 

@@ -16,7 +16,7 @@ from flows.serving.answers import Answer, answers_as_json
 from flows.serving.ask import ask, check_question, question_notices
 from flows.serving.batching import Batches
 from flows.serving.engine import By
-from flows.serving.follow import Follow, follow_runs, following
+from flows.serving.follow import Follow, following
 from flows.serving.http import HOSTS, RootPath, checked, json_line, page_application, read_body, read_page, run_server
 from flows.serving.metrics import TEXT, CountErrors, Metrics
 from flows.serving.question import Question, Session
@@ -77,7 +77,7 @@ def serve(
             run_server(app, listener, on_ready, tls)
             return
         follow.first.push(first.pop_all())
-        with following(follow_runs, follow, current, partial(open_service, metrics=metrics)):
+        with following(follow, current, partial(open_service, metrics=metrics)):
             run_server(app, listener, on_ready, tls)
 
 

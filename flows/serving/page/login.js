@@ -3,7 +3,8 @@ const root = login.slice(0, -"login".length);
 
 // The server shows this page at every address, so that the address is still there after the login.
 function proceed() {
-  location.replace(location.pathname === login ? root : location.pathname + location.search);
+  // With the origin: a path such as //other.example/ would lead to another site.
+  location.replace(location.origin + (location.pathname === login ? root : location.pathname + location.search));
 }
 
 at("form").addEventListener("submit", async (event) => {

@@ -96,6 +96,15 @@ def test_with_the_token_requests_are_answered_as_on_this_machine(client, method,
     assert answer.headers["cache-control"] == "no-store"
 
 
+@pytest.mark.parametrize(
+    ("request_parts", "status"),
+    [({"headers": {**BEARER, "Host": "evil.example"}}, 400), ({"headers": BEARER, "content": b"x" * 1_000_000}, 413)],
+)
+def test_a_foreign_host_and_a_long_body_get_plain_text(client, request_parts, status) -> None:
+    refused = client.post("/api/search", **request_parts)
+    assert (refused.status_code, refused.headers["content-type"]) == (status, "text/plain; charset=utf-8")
+
+
 def test_without_access_there_is_no_login_and_no_figure() -> None:
     run = make_run()
     client = TestClient(
@@ -153,7 +162,8 @@ def test_logins_that_are_refused_set_no_cookie(client, body, headers, status) ->
     assert refused.status_code == status
     assert "set-cookie" not in refused.headers
     if status == 401:
-        assert refused.content == client.get("/api").content
+        assert refused.json() == {"error": "the token is wrong"}
+        assert refused.headers["www-authenticate"] == "Bearer"
 
 
 def test_a_login_ends(client, monkeypatch) -> None:
@@ -204,6 +214,7 @@ def test_below_a_root_path_everything_works(removed) -> None:
     seen = "" if removed else "/team/search"
     page = client.get(f"{seen}/", headers={"Accept": "text/html"})
     assert (page.status_code, 'action="/team/search/login"' in page.text) == (401, True)
+    assert client.get(f"{seen}/api").json()["error"].endswith(", or the page /team/search/login")
     assert client.get(f"{seen}/healthz").status_code == 200
     cookie = client.post(f"{seen}/login", json={"token": TOKEN}).headers["set-cookie"]
     assert "path=/team/search;" in cookie.lower()

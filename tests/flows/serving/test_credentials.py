@@ -201,6 +201,16 @@ def test_a_token_file_that_others_can_read_gives_a_warning(folder, monkeypatch, 
     assert "search.example.org" in access.hosts
 
 
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, True), (0o604, True)])
+def test_a_key_that_others_can_read_gives_a_warning(folder, monkeypatch, mode, warned) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(command, "warn", warnings.append)
+    (folder / KEY).chmod(mode)
+    assert command.read_tls(folder / CERTIFICATE, folder / KEY) is not None
+    assert [line.startswith(f"{folder / KEY}: other users") for line in warnings] == [True] * warned
+    assert command.read_tls(None, None) is None
+
+
 @pytest.mark.parametrize(
     ("certificate", "key", "line"),
     [

@@ -1,20 +1,23 @@
 """A server that follows newer runs: no request is lost, and what is unused is closed."""
 
 import json
+import logging
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 from serving import computed, make_run, served
 
+from flows.serving import follow as follow_module
 from flows.serving import server
 from flows.serving.batching import Batches
-from flows.serving.follow import Follow
+from flows.serving.follow import Follow, follow_runs, log_errors
 from flows.serving.server import condition_batches
 from flows.serving.service import Current, Service
 from pipeline.errors import InputError
@@ -150,3 +153,79 @@ def test_a_slow_condition_of_the_older_run_is_answered_by_it(runs) -> None:
     first_conditions = session.where
     served(visit, follow=follow, session=session)
     assert runs.closed == ["first", "2026-01-05"]
+
+
+def fail(*values: Any) -> None:
+    raise OSError("no space left")
+
+
+def test_an_error_of_the_closed_run_or_of_a_line_does_not_end_the_following(runs, caplog) -> None:
+    def visit(port: int) -> None:
+        for found in (newer("2026-01-06"), InputError("x: damaged"), newer("2026-01-07")):
+            runs.waiting.append(found)
+            wait_for(lambda: not runs.waiting)
+        wait_for(lambda: get(port, "/api")["created"] == "2026-01-07")
+
+    runs.first.callback(fail)
+    served(visit, follow=Follow(runs.find, runs.first, fail, fail, 0.01))
+    assert runs.closed == ["first", "2026-01-06", "2026-01-07"]
+    assert caplog.text.count("OSError: no space left") == 4
+
+
+def test_an_error_that_cannot_be_logged_is_no_error(monkeypatch) -> None:
+    class Closed(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise ValueError("I/O operation on closed file")
+
+    monkeypatch.setattr(logging.getLogger(follow_module.__name__), "handlers", [Closed()])
+    log_errors(fail)
+
+
+class Ticks:
+    """An event that is set after some waits, and how long each was to be."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.seconds: list[float] = []
+
+    def is_set(self) -> bool:
+        return len(self.seconds) > self.count
+
+    def wait(self, seconds: float) -> bool:
+        self.seconds.append(seconds)
+        return self.is_set()
+
+
+def test_a_run_that_cannot_be_opened_is_loaded_again_after_growing_pauses(runs, monkeypatch) -> None:
+    monkeypatch.setattr(follow_module, "LONGEST", 0.06)
+    ticks: Any = Ticks(6)
+    runs.waiting += [*[MemoryError()] * 4, newer("2026-01-08")]
+    with ExitStack() as first:
+        current = Current(first.enter_context(server.open_service(make_run(), server.Metrics())))
+        runs.first.push(first.pop_all())
+        serving = partial(server.open_service, metrics=server.Metrics())
+        follow_runs(runs.follow(), current, serving, ticks, threading.Event())
+    assert ticks.seconds == [0.01, 0.02, 0.04, 0.06, 0.06, 0.01, 0.01]
+    assert (runs.problems, runs.changes) == (["MemoryError"], ["2026-01-08"])
+
+
+def test_an_end_while_a_newer_run_loads_says_so_and_does_not_switch_to_it(runs, monkeypatch) -> None:
+    loads, going = threading.Event(), threading.Event()
+
+    @contextmanager
+    def opened(found: Any) -> Iterator[Any]:
+        loads.set()
+        assert going.wait(30)
+        yield found
+        runs.closed.append(found.engine.run.created)
+
+    def say(line: str) -> None:
+        runs.problems.append(line)
+        going.set()  # without the line it would load for ever
+
+    monkeypatch.setattr(runs, "opened", opened)
+    runs.waiting.append(newer("2026-01-09"))
+    follow = Follow(runs.find, runs.first, lambda run: runs.changes.append("changed"), say, 0.01)
+    served(lambda port: loads.wait(30), follow=follow)
+    assert runs.problems == ["the server ends once the newer run is loaded"]
+    assert (runs.changes, runs.closed) == ([], ["2026-01-09", "first"])
