@@ -19,8 +19,8 @@ from flows.cli.running.run import run_flow, run_outcome
 from flows.graph.prepare import prepare
 from flows.graph.selection import store_folder
 from flows.runs.zero_shot import zero_shot_recipe
-from pipeline.evaluate.short_tables import way_of
 from pipeline.evaluate.significance.paired import is_significant
+from pipeline.evaluate.tables.short_tables import way_of
 from pipeline.formatting import counted, p_text, share_text
 
 MEASURE = "nDCG@10"

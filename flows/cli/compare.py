@@ -83,7 +83,7 @@ def comparison_as_json(both: "Comparison") -> dict[str, Any]:
 
 def comparison_table(systems: "list[SystemPair]") -> Table:
     """One row per pair of systems."""
-    from pipeline.evaluate.short_tables import DIFFERENCE, difference_texts
+    from pipeline.evaluate.tables.short_tables import DIFFERENCE, difference_texts
     from pipeline.formatting import share_text
 
     table = columns()

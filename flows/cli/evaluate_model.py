@@ -104,7 +104,7 @@ def write_recipe_file(path: Path, text: str) -> None:
 
 def print_measures(metrics: dict[str, Any]) -> None:
     """All measures of all systems, one table per split. (The flow itself shows three measures.)"""
-    from pipeline.evaluate.short_tables import shallow_notes
+    from pipeline.evaluate.tables.short_tables import shallow_notes
     from pipeline.formatting import counted
 
     for split, by_judgements in metrics["splits"].items():
@@ -121,7 +121,7 @@ def print_measures(metrics: dict[str, Any]) -> None:
 def print_adaptation(metrics: dict[str, Any]) -> None:
     """The adapted model and its fusion against the model as it is, a table for each split and pair."""
     from pipeline.evaluate.rows import ADAPTED, FUSION
-    from pipeline.evaluate.short_tables import TABLE
+    from pipeline.evaluate.tables.short_tables import TABLE
 
     labels = metrics["labels"]
     for split, part in metrics["splits"].items():

@@ -54,7 +54,7 @@ def fuse(
     Another method or weight is used if you name it, or if at least 50 judged dev questions (--qrels) prove it better.
     """
     from pipeline.evaluate.fusion.files import fuse_files
-    from pipeline.evaluate.short_tables import fusion_text
+    from pipeline.evaluate.tables.short_tables import fusion_text
     from pipeline.formatting import share_text
 
     fused = fuse_files(runs, output, qrels=qrels, method=method, weight=weight, relevance=relevance, depth=depth)

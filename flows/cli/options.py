@@ -145,7 +145,7 @@ def existing_store(folder: Path | None) -> "Store":
 
 def differences_table(differences: "Estimates") -> Table:
     """One row per measure."""
-    from pipeline.evaluate.short_tables import DIFFERENCE, difference_texts
+    from pipeline.evaluate.tables.short_tables import DIFFERENCE, difference_texts
 
     table = columns()
     for name in ("", "difference", *DIFFERENCE):

@@ -88,7 +88,7 @@ def run_row(run: "RunRecord") -> RunRow:
     """A run with its measures, or the reason why they cannot be read."""
     from flows.runs.evaluated import read_evaluated
     from pipeline.errors import InputError
-    from pipeline.evaluate.short_tables import SHORT, all_notes, shown_split
+    from pipeline.evaluate.tables.short_tables import SHORT, all_notes, shown_split
 
     pages = [run.nodes[node].path / f"{node}.html" for node in ("report", "ablation") if node in run.nodes]
     report = next((page for page in pages if page.exists()), None)
@@ -121,7 +121,7 @@ def run_row(run: "RunRecord") -> RunRow:
 
 def runs_notes(rows: list[RunRow]) -> list[str]:
     """What a reader of the table must know."""
-    from pipeline.evaluate.short_tables import NOTHING_CHOSEN
+    from pipeline.evaluate.tables.short_tables import NOTHING_CHOSEN
 
     without_dev = [row.id for row in rows if row.on_dev is False and row.id]
     return [
@@ -133,7 +133,7 @@ def runs_notes(rows: list[RunRow]) -> list[str]:
 
 def runs_table(rows: list[RunRow]) -> Table:
     """One row per run: the means of all measures that at least one run has."""
-    from pipeline.evaluate.short_tables import SHORT
+    from pipeline.evaluate.tables.short_tables import SHORT
     from pipeline.formatting import share_text
 
     known = {measure for row in rows for figures in (row.systems or {}).values() for measure in figures}

@@ -116,7 +116,7 @@ def print_answers(engine: "Engine", answers: "list[Answer]", reranked: str = "")
     from rich.text import Text
 
     from pipeline.evaluate.rows import FUSION
-    from pipeline.evaluate.short_tables import way_of
+    from pipeline.evaluate.tables.short_tables import way_of
     from tasks.printable import printable
 
     how = f": {way_of(engine.metrics, FUSION)}" if engine.by == "fusion" else ""

@@ -16,8 +16,8 @@ from artifacts.records import Ref
 from flows.graph.run_schema import read_metrics, read_others
 from flows.graph.selection import store_folder
 from flows.recipes.recipe import Recipe
-from pipeline.evaluate.others_table import others_table, worse_sentences
-from pipeline.evaluate.short_tables import headed_tables, notes, printed, tables
+from pipeline.evaluate.tables.others_table import others_table, worse_sentences
+from pipeline.evaluate.tables.short_tables import headed_tables, notes, printed, tables
 from tasks import page
 from tasks.terminal import TERMINAL, print_line, print_whole
 

@@ -20,8 +20,8 @@ from pipeline.evaluate.compare import (
     read_figures,
 )
 from pipeline.evaluate.measures import HITS
-from pipeline.evaluate.short_tables import NOTHING_CHOSEN
 from pipeline.evaluate.significance.paired import Test
+from pipeline.evaluate.tables.short_tables import NOTHING_CHOSEN
 
 
 @dataclass(frozen=True)

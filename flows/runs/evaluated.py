@@ -12,7 +12,7 @@ from flows.graph.run_schema import read_metrics
 from flows.recipes.yaml_layers import hint, named
 from flows.serving.engine import check_whole
 from pipeline.errors import InputError
-from pipeline.evaluate.short_tables import default_system, on_dev, shallow_notes
+from pipeline.evaluate.tables.short_tables import default_system, on_dev, shallow_notes
 from pipeline.paths import expand_home
 
 ID_LENGTH = 8

@@ -14,7 +14,7 @@ from pipeline.bm25.settings import read_settings
 from pipeline.data.stored import rebuild_advice
 from pipeline.errors import InputError
 from pipeline.evaluate.rows import FUSION
-from pipeline.evaluate.short_tables import default_system, fusion_of
+from pipeline.evaluate.tables.short_tables import default_system, fusion_of
 from tasks.stages import STAGES
 
 PRETRAINED = tuple(name for name in reversed(STAGES) if STAGES[name].pretrains)

@@ -14,9 +14,9 @@ from pipeline.ablation.config import UNTUNED, AblationConfig, CellConfig, Negati
 from pipeline.ablation.data import RUN_COLUMNS, AblationData, Kind, known_cut
 from pipeline.evaluate.rows import FUSION
 from pipeline.evaluate.shallow import shallow
-from pipeline.evaluate.short_tables import TABLE
 from pipeline.evaluate.significance import paired
 from pipeline.evaluate.significance.bootstrap import summary
+from pipeline.evaluate.tables.short_tables import TABLE
 from pipeline.formatting import share_text
 from pipeline.runtime.work import Metrics
 

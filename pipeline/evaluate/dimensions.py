@@ -11,9 +11,9 @@ from pipeline.data.runs import read_run
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
 from pipeline.evaluate.config import EvaluateConfig
-from pipeline.evaluate.dimensions_table import SHOWN
 from pipeline.evaluate.document_ranking import numbered, of_documents
 from pipeline.evaluate.questions import relevant_questions
+from pipeline.evaluate.tables.dimensions_table import SHOWN
 from pipeline.runtime.work import Metrics, Work
 
 if TYPE_CHECKING:

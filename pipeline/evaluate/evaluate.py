@@ -12,8 +12,8 @@ from pipeline.errors import InputError
 from pipeline.evaluate import systems
 from pipeline.evaluate.config import SPLITS, EvaluateConfig
 from pipeline.evaluate.rows import FUSION, fusion_rows, is_fine_tuned, labels, last_dense
-from pipeline.evaluate.short_tables import tables_of
 from pipeline.evaluate.significance.paired import FEWEST, is_significant
+from pipeline.evaluate.tables.short_tables import tables_of
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work, silent
 

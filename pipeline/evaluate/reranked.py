@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.evaluate.short_tables import HITS, tables_of
+from pipeline.evaluate.tables.short_tables import HITS, tables_of
 
 RERANKED = "rerank"
 """The row of the lists that a cross-encoder has reranked."""

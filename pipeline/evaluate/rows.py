@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import InputError
-from pipeline.evaluate.short_tables import FIRST_STAGES, label
+from pipeline.evaluate.tables.short_tables import FIRST_STAGES, label
 
 if TYPE_CHECKING:
     from pipeline.evaluate.config import EvaluateConfig

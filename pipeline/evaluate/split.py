@@ -27,8 +27,8 @@ from pipeline.evaluate.measures import HIT_PROVIDERS, HITS, MEASURES, PROVIDERS,
 from pipeline.evaluate.questions import SplitQuestions, select_questions
 from pipeline.evaluate.rows import compared, is_dense
 from pipeline.evaluate.shallow import cut_at
-from pipeline.evaluate.short_tables import NO_DEV
 from pipeline.evaluate.significance.paired import tabulated
+from pipeline.evaluate.tables.short_tables import NO_DEV
 from pipeline.runtime.work import Work
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pipeline.data import run_files
 from pipeline.data.text.text_files import wrong_beginning
-from pipeline.evaluate.short_tables import LABELS
+from pipeline.evaluate.tables.short_tables import LABELS
 from pipeline.notices import Examples
 from pipeline.runtime.work import Progress
 

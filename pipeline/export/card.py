@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipeline.data.stored import read_json
-from pipeline.evaluate.short_tables import shallow_notes
+from pipeline.evaluate.tables.short_tables import shallow_notes
 from pipeline.export.source import Source
 from pipeline.formatting import counted
 from pipeline.pretrain.config import read_budget

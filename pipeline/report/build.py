@@ -10,9 +10,9 @@ from pydantic import Field, JsonValue
 
 from pipeline.config import Config, Seed
 from pipeline.data.stored import read_json
-from pipeline.evaluate.dimensions_table import dimensions_table
 from pipeline.evaluate.reranked import RERANKED, rerank_warning
-from pipeline.evaluate.short_tables import NO_QUESTIONS, shallow_notes, way_of
+from pipeline.evaluate.tables.dimensions_table import dimensions_table
+from pipeline.evaluate.tables.short_tables import NO_QUESTIONS, shallow_notes, way_of
 from pipeline.formatting import counted, estimate_text
 from pipeline.report import results
 from pipeline.report.lineage import Step, build_summary, notices

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from pipeline.evaluate.short_tables import label
+from pipeline.evaluate.tables.short_tables import label
 from pipeline.report.figures import GOOD, POINTS, SYSTEMS, Picture, as_png, as_svg, styled
 
 Style = dict[str, Any]

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from pipeline.config import Config
 from pipeline.evaluate.config import Measure
-from pipeline.evaluate.others_table import others_table, worse_sentences
-from pipeline.evaluate.short_tables import TABLE, shallow_notes
 from pipeline.evaluate.significance.paired import is_significant
+from pipeline.evaluate.tables.others_table import others_table, worse_sentences
+from pipeline.evaluate.tables.short_tables import TABLE, shallow_notes
 from pipeline.formatting import counted, estimate_text, p_text, share_text
 
 HEADS = {**TABLE, "RR@100": "MRR@100", "AP": "MAP"}

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.data.ingest_notices import NOTICES
 from pipeline.data.stored import read_table
 from pipeline.evaluate.attention import TABLE
-from pipeline.evaluate.short_tables import label
+from pipeline.evaluate.tables.short_tables import label
 from pipeline.modeling.model_files.model_config import model_config
 from pipeline.training.history_file import history_file
 

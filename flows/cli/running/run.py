@@ -98,8 +98,8 @@ def run_flow(prepared: "Run[Recipe]") -> "Mapping[str, Ref]":
 def run_outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:
     """A run's artifacts, notices and results, for JSON."""
     from flows.graph.run_schema import read_metrics, read_others
-    from pipeline.evaluate.others_table import worse_sentences
-    from pipeline.evaluate.short_tables import all_notes
+    from pipeline.evaluate.tables.others_table import worse_sentences
+    from pipeline.evaluate.tables.short_tables import all_notes
     from pipeline.notices import read_notices
 
     notices = {node: lines for node, ref in refs.items() if (lines := read_notices(ref.metrics))}

@@ -13,8 +13,8 @@ import numpy as np
 from pipeline.data.runs import Run
 from pipeline.evaluate.fusion.fuse import Choice, Method, union
 from pipeline.evaluate.reciprocal_rank import is_relevant, reciprocal_ranks
-from pipeline.evaluate.short_tables import NO_DEV
 from pipeline.evaluate.significance.paired import FEWEST, SURE, Test, proven_better
+from pipeline.evaluate.tables.short_tables import NO_DEV
 from pipeline.formatting import counted, p_text
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from artifacts.store import Request, Store
 from flows.cli.evaluate_model import print_measures
 from flows.cli.main import app
 from flows.runs.update import update_summary
-from pipeline.evaluate.short_tables import headed_tables
+from pipeline.evaluate.tables.short_tables import headed_tables
 from pipeline.formatting import counted
 
 FIGURES = {name: {"mean": 0.5, "low": 0.4, "high": 0.6} for name in ("RR@10", "nDCG@10", "R@100")}

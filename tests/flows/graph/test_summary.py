@@ -14,7 +14,7 @@ from flows.cli.running.run import run_outcome
 from flows.graph.run_schema import read_others
 from flows.graph.summary import markdown, mined_pages, next_line
 from pipeline.errors import InputError
-from pipeline.evaluate.short_tables import NO_QUESTIONS
+from pipeline.evaluate.tables.short_tables import NO_QUESTIONS
 
 
 def test_the_next_command_is_a_search(monkeypatch, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from flows.cli.evaluate_model import print_adaptation, print_measures
 from flows.cli.main import app
 from flows.recipes.recipe import resolve
 from flows.runs.zero_shot import zero_shot_recipe
-from pipeline.evaluate.short_tables import NO_QUESTIONS
+from pipeline.evaluate.tables.short_tables import NO_QUESTIONS
 
 ROOT = Path(__file__).parents[3]
 

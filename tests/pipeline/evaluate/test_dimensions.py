@@ -12,8 +12,8 @@ from pipeline.dense.index import index
 from pipeline.dense.search import SearchConfig, search
 from pipeline.errors import InputError
 from pipeline.evaluate.dimensions import dimensions
-from pipeline.evaluate.dimensions_table import dimensions_table
 from pipeline.evaluate.evaluate import evaluate
+from pipeline.evaluate.tables.dimensions_table import dimensions_table
 
 SEARCH = SearchConfig(
     splits=["dev", "test"], unjudged_train_questions=False, depth=100, train_depth=10, approximate=None

@@ -22,7 +22,7 @@ from pipeline.evaluate.document_ranking import fewest_documents, fuse_documents,
 from pipeline.evaluate.evaluate import evaluate
 from pipeline.evaluate.fusion.choice import Judged, reciprocal_ranks_of
 from pipeline.evaluate.fusion.fuse import Choice, fuse
-from pipeline.evaluate.short_tables import notes
+from pipeline.evaluate.tables.short_tables import notes
 from pipeline.runtime.work import Work, silent
 
 DOCUMENTS = {"a": ["a0", "a1 answer", "a2"], "b": ["b0", "b1"], "c": ["c0"], "d": ["d0", "d1"]}

@@ -23,7 +23,7 @@ from pipeline.evaluate.evaluate import answering_system, evaluate, missing
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.per_query import measure_rows
 from pipeline.evaluate.rows import compared, fusion_rows
-from pipeline.evaluate.short_tables import NO_QUESTIONS, all_notes, default_system, notes, shown_split, tables
+from pipeline.evaluate.tables.short_tables import NO_QUESTIONS, all_notes, default_system, notes, shown_split, tables
 from pipeline.runtime.work import Work, silent
 
 CONFIG = EVALUATE.model_copy(

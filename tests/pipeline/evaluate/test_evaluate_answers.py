@@ -17,7 +17,7 @@ from pipeline.data import runs
 from pipeline.data.collection import schemas, write_table
 from pipeline.evaluate import answer_qrels
 from pipeline.evaluate.evaluate import answering_system, evaluate
-from pipeline.evaluate.short_tables import notes, tables
+from pipeline.evaluate.tables.short_tables import notes, tables
 from pipeline.runtime.work import Work, silent
 
 CONFIG = EVALUATE.model_copy(update={"fusion_weights": [0.25, 0.75], "permutations": 100, "seed": 3, "nb_recall": []})

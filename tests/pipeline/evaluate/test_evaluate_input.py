@@ -16,7 +16,7 @@ from writing import put
 from pipeline.data import runs
 from pipeline.errors import InputError
 from pipeline.evaluate.evaluate import evaluate
-from pipeline.evaluate.short_tables import notes
+from pipeline.evaluate.tables.short_tables import notes
 from pipeline.runtime.work import Work, silent
 
 CONFIG = EVALUATE.model_copy(

@@ -14,8 +14,8 @@ from pipeline.data import runs
 from pipeline.errors import InputError
 from pipeline.evaluate.evaluate import check_collection, evaluate
 from pipeline.evaluate.others import others
-from pipeline.evaluate.others_table import others_table, worse_sentences
 from pipeline.evaluate.significance.paired import rounded_p
+from pipeline.evaluate.tables.others_table import others_table, worse_sentences
 from pipeline.formatting import p_text
 from pipeline.runtime.planned import Planned
 from tasks.stages import STAGES

@@ -14,7 +14,7 @@ from flows.cli.main import app
 from pipeline.evaluate.evaluate import evaluate
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.shallow import cut_at, shallow
-from pipeline.evaluate.short_tables import all_notes, notes
+from pipeline.evaluate.tables.short_tables import all_notes, notes
 from pipeline.runtime.work import Work, silent
 
 EXPECTED = {

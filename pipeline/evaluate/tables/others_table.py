@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.evaluate.short_tables import DIFFERENCE, difference_texts, label
 from pipeline.evaluate.significance.paired import is_significant
+from pipeline.evaluate.tables.short_tables import DIFFERENCE, difference_texts, label
 from pipeline.formatting import p_text, share_text
 
 KINDS = {"adapted": "adapted", "pretrained": "pre-trained"}
