@@ -1,4 +1,4 @@
-"""Gets a run from an address (packs/address.py) into a store; only what the store does not have."""
+"""Gets a run from an address (packs/remote_folder.py) into a store; only what the store does not have."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +7,9 @@ from artifacts import files
 from artifacts.errors import StoreError
 from artifacts.locks import Holder
 from artifacts.packs import archive
-from artifacts.packs.address import Address
 from artifacts.packs.archive import Member
 from artifacts.packs.pack import ENDING, LONGEST_INDEX, LONGEST_LINEAGE, Report
+from artifacts.packs.remote_folder import RemoteFolder
 from artifacts.packs.staging import check_end, check_object, objects_of, read_index, read_lineage, write_member
 from artifacts.packs.unpack import Unpacked, check_room, clear_damaged, file, settled, staging_folder
 from artifacts.records import Record
@@ -26,11 +26,12 @@ def pull(
 ) -> Unpacked:
     """Adds a run at the address to the store: its artifacts one by one, and last the run's record.
 
-    `which`: see `Address.find_run`; `replace`: as in `unpack`. Each artifact is written into a folder of STORE/work and
-    checked against its manifest and its record before the store has it. An interruption leaves whole artifacts, and
-    the same call continues. Raises a `StoreError` that names the file at the address if it is damaged or missing.
+    `which`: see `RemoteFolder.find_run`; `replace`: as in `unpack`. Each artifact is written into a folder of
+    STORE/work and checked against its manifest and its record before the store has it. An interruption leaves whole
+    artifacts, and the same call continues. Raises a `StoreError` that names the file at the address if it is damaged
+    or missing.
     """
-    source = Address(address)
+    source = RemoteFolder(address)
     name = f"runs/{source.find_run(which)}{ENDING}"
     data = source.read(name, LONGEST_INDEX + LONGEST_LINEAGE)
     with archive.open_bytes(f"{source.shown}/{name}", data) as reader:
@@ -67,7 +68,7 @@ def is_absent(store: Store, record: Record, replace: bool) -> bool:
 
 
 def get_object(
-    source: Address, staged: Path, record: Record, members: list[Member], moved: Callable[[int], None]
+    source: RemoteFolder, staged: Path, record: Record, members: list[Member], moved: Callable[[int], None]
 ) -> None:
     """Writes an object below `staged` and checks it."""
 

@@ -1,4 +1,4 @@
-"""Sends a run with all artifacts that it was built from to an address (packs/address.py), from where `pull` gets it."""
+"""Sends a run, with all artifacts that it was built from, to a remote folder, from where `pull` gets it."""
 
 import hashlib
 from collections.abc import Collection, Iterator
@@ -11,9 +11,9 @@ from artifacts.dates import moment
 from artifacts.errors import StoreError
 from artifacts.objects import MANIFEST
 from artifacts.packs import archive
-from artifacts.packs.address import Address, local_pieces
 from artifacts.packs.archive import Member, Moved
 from artifacts.packs.pack import ENDING, Report, check_lengths, contents
+from artifacts.packs.remote_folder import RemoteFolder
 from artifacts.runs import RunRecord
 from artifacts.store import Store
 
@@ -56,7 +56,7 @@ def push(
     it is sent. Raises `StoreError` if an artifact is damaged or the address cannot be written; then the address has
     no record of the run, or its earlier one.
     """
-    target = Address(address)
+    target = RemoteFolder(address)
     if target.has("format.json"):
         raise target.fault("", "is a store; choose another address")
     with contents(store, run, without) as packed:
@@ -106,7 +106,7 @@ def split(files: Sources) -> tuple[Sources, list[Sources]]:
     return lineage, [*objects.values()]
 
 
-def missing_files(target: Address, of_object: Sources) -> Sources:
+def missing_files(target: RemoteFolder, of_object: Sources) -> Sources:
     """Returns the files to send, the manifest last. Empty if the address has them all."""
     (manifest, source), *others = of_object
     folder = manifest.name.removesuffix(MANIFEST)
@@ -117,7 +117,7 @@ def missing_files(target: Address, of_object: Sources) -> Sources:
     return [*missing, (manifest, source)]
 
 
-def is_there(target: Address, member: Member, size: int | None) -> bool:
+def is_there(target: RemoteFolder, member: Member, size: int | None) -> bool:
     """Whether the address has the file with the same bytes; `size`: of the file there, None if there is none."""
     return size == member.size and hashlib.sha256(target.read(member.name, size)).hexdigest() == member.sha256
 
@@ -133,8 +133,16 @@ def hashed(member: Member, source: Path | bytes, moved: Moved) -> Iterator[bytes
         raise StoreError(f"{source!s}: was changed; `cocondenser artifacts verify` sets its artifact aside")
 
 
+def local_pieces(source: Path | bytes) -> Iterator[bytes]:
+    """Yields a local file's bytes, or the given bytes, in pieces."""
+    if isinstance(source, bytes):
+        yield source
+        return
+    with source.open("rb") as file:
+        while piece := file.read(archive.CHUNK):
+            yield piece
+
+
 def pushed_runs(address: str) -> list[str]:
     """Returns the runs at the address as TIMESTAMP-RECIPE, newest first. Raises `StoreError` if it has none."""
-    target = Address(address)
-    target.find_run(None)
-    return target.runs()
+    return RemoteFolder(address).runs()

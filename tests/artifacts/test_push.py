@@ -14,10 +14,10 @@ from packs import built_bm25, everything
 from artifacts import runs as runs_module
 from artifacts.errors import StoreError
 from artifacts.gc import gc
-from artifacts.packs.address import Address
 from artifacts.packs.pack import pack
 from artifacts.packs.pull import pull
 from artifacts.packs.push import push, pushed_runs
+from artifacts.packs.remote_folder import RemoteFolder
 from artifacts.packs.unpack import unpack
 from artifacts.runs import runs
 from artifacts.store import Request, Store
@@ -70,27 +70,27 @@ def test_only_what_is_missing_is_sent(store, run, key, writes, address, monkeypa
     written = watch_writes(monkeypatch)
     again = push(store, run, address)
     assert (again.new, again.sent, written) == (0, 0, [])
-    Address(address).system.rm_file(f"{Address(address).root}/objects/{run.nodes['tokens'].digest}/model.bin")
+    RemoteFolder(address).system.rm_file(f"{RemoteFolder(address).root}/objects/{run.nodes['tokens'].digest}/model.bin")
     assert push(store, run, address).new == 1
     assert written == [f"objects/{run.nodes['tokens'].digest}/{name}" for name in ("model.bin", "manifest.json")]
 
 
 def watch_writes(monkeypatch) -> list[str]:
-    write, written = Address.write, []
+    write, written = RemoteFolder.write, []
 
-    def watched(self: Address, name: str, pieces: Any) -> None:
+    def watched(self: RemoteFolder, name: str, pieces: Any) -> None:
         written.append(name)
         write(self, name, pieces)
 
-    monkeypatch.setattr(Address, "write", watched)
+    monkeypatch.setattr(RemoteFolder, "write", watched)
     return written
 
 
 @pytest.mark.parametrize("stop_at", [1, 3, 5, 8])
 def test_an_interrupted_push_is_completed_by_the_same_command(store, other, run, address, stop_at, monkeypatch):
-    write, count = Address.write, 0
+    write, count = RemoteFolder.write, 0
 
-    def stopping(self: Address, name: str, pieces: Any) -> None:
+    def stopping(self: RemoteFolder, name: str, pieces: Any) -> None:
         nonlocal count
         count += 1
         if count > stop_at:
@@ -98,7 +98,7 @@ def test_an_interrupted_push_is_completed_by_the_same_command(store, other, run,
         write(self, name, pieces)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Address, "write", stopping)
+        patched.setattr(RemoteFolder, "write", stopping)
         with pytest.raises(ConnectionResetError):
             push(store, run, address)
     with pytest.raises(StoreError, match="has no run"):
@@ -118,9 +118,9 @@ def test_an_interruption_within_a_file_leaves_no_part_of_it(store, run, address,
     with pytest.raises(KeyboardInterrupt):
         push(store, run, address, report=stop)
     digest = run.nodes["stage1"].digest
-    assert "model.bin" not in Address(address).sizes(f"objects/{digest}")
+    assert "model.bin" not in RemoteFolder(address).sizes(f"objects/{digest}")
     push(store, run, address)
-    assert Address(address).sizes(f"objects/{digest}")["model.bin"] == 9000 * 256
+    assert RemoteFolder(address).sizes(f"objects/{digest}")["model.bin"] == 9000 * 256
 
 
 def test_a_file_stays_as_it_was_if_its_replacement_fails(address):
@@ -128,7 +128,7 @@ def test_a_file_stays_as_it_was_if_its_replacement_fails(address):
         yield b"half"
         raise KeyboardInterrupt
 
-    there = Address(address)
+    there = RemoteFolder(address)
     there.write("runs/one", [b"whole"])
     with pytest.raises(KeyboardInterrupt):
         there.write("runs/one", stopping())
@@ -348,7 +348,7 @@ def test_wrong_addresses_are_one_line(store, run, address, line):
 def test_an_address_without_a_folder_is_shown_without_its_password(monkeypatch):
     monkeypatch.setattr("fsspec.url_to_fs", lambda address: (MemoryFileSystem(), "/"))
     with pytest.raises(StoreError, match=r"^'ftp://host/': an address must name a folder or a bucket$"):
-        Address("ftp://me:secret@host/")
+        RemoteFolder("ftp://me:secret@host/")
 
 
 def test_other_places_are_refused(store, run, folder, tmp_path):

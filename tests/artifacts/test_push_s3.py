@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from artifacts.errors import StoreError
-from artifacts.packs.address import Address
 from artifacts.packs.pull import pull
 from artifacts.packs.push import push, pushed_runs
+from artifacts.packs.remote_folder import RemoteFolder
 from artifacts.verify import verify
 
 pytestmark = pytest.mark.slow
@@ -68,7 +68,7 @@ def test_a_file_that_fails_is_not_in_the_bucket(bucket, size):
             yield bytes(min(size, 1 << 20))
         raise StoreError("was changed")
 
-    there = Address(f"{bucket}/failed")
+    there = RemoteFolder(f"{bucket}/failed")
     removals = []
     there.system.rm_file = removals.append  # this user may not remove
     with pytest.raises(StoreError, match=r"^was changed$"):
@@ -89,7 +89,7 @@ def test_a_file_that_fails_is_not_in_the_bucket(bucket, size):
 def test_faults_at_s3_are_one_line(bucket, store, other, run, monkeypatch):
     address = f"{bucket}/damaged"
     push(store, run, address)
-    there, name = Address(address), f"objects/{run.nodes['stage1'].digest}/model.bin"
+    there, name = RemoteFolder(address), f"objects/{run.nodes['stage1'].digest}/model.bin"
     there.system.pipe_file(f"{there.root}/{name}", bytes(9000 * 256))
     with pytest.raises(StoreError, match=rf"^{address}: {name} was changed; remove the folder"):
         pull(other, address)

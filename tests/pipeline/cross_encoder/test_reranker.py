@@ -1,6 +1,7 @@
 """Pairs that a cross-encoder scores as they arrive."""
 
 import json
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -83,14 +84,12 @@ def test_a_question_has_the_same_bytes_alone_and_among_others(steady, existing, 
 
 
 def test_the_pairs_of_all_questions_share_passes(existing, monkeypatch) -> None:
-    passes = []
-    plain = reranker.score_rows
-    counted = lambda *given, **options: passes.append(given) or plain(*given, **options)  # noqa: E731
-    monkeypatch.setattr(reranker, "score_rows", counted)
+    passes = Mock(wraps=reranker.score_rows)
+    monkeypatch.setattr(reranker, "score_rows", passes)
     one = open_reranker([existing], "cpu", often=True)
-    passes.clear()
+    passes.reset_mock()
     one.scores(PAIRS)
-    assert len(passes) == 3  # 45 pairs, 16 a pass
+    assert passes.call_count == 3  # 45 pairs, 16 a pass
 
 
 def test_long_pairs_are_cut_and_a_long_question_is_reported(existing) -> None:

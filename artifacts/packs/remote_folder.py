@@ -9,7 +9,6 @@ Any fault raises a `StoreError` that names the address. Credentials are those th
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -24,7 +23,7 @@ RUN_FILE = re.compile(r"(\d{8}T\d{6}\.\d{6}Z-.+)" + re.escape(ENDING))
 WITH_PASSWORD = re.compile(r"(?<=//)[^/]*@")
 
 
-class Address:
+class RemoteFolder:
     """Reads and writes files below an address; `name` arguments are relative to it, with slashes."""
 
     def __init__(self, address: str) -> None:
@@ -44,15 +43,15 @@ class Address:
         return StoreError(f"{self.shown}{'/' if name else ''}{names.one_line(name, names.LONGEST)}: {what}")
 
     def runs(self) -> list[str]:
-        """Returns the pushed runs as TIMESTAMP-RECIPE, newest first."""
-        found = (RUN_FILE.fullmatch(name) for name in self.sizes("runs"))
-        return sorted((match[1] for match in found if match), reverse=True)
+        """Returns the pushed runs as TIMESTAMP-RECIPE, newest first. Raises `StoreError` if there is none."""
+        found = [match[1] for name in self.sizes("runs") if (match := RUN_FILE.fullmatch(name))]
+        if not found:
+            raise self.fault("", "has no run; `cocondenser artifacts push` sends one")
+        return sorted(found, reverse=True)
 
     def find_run(self, which: str | None) -> str:
         """Returns the run `which` (see `runs`), the newest one of a recipe, or the newest of all (None)."""
         everything = self.runs()
-        if not everything:
-            raise self.fault("", "has no run; `cocondenser artifacts push` sends one")
         for run in everything:
             if which is None or which == run or runs.in_file_name(which) == recipe_in(run):
                 return run
@@ -110,11 +109,8 @@ class Address:
         with self._faults(name):
             file = self.system.open(path, "wb", autocommit=False)
         try:
-            for piece in pieces:
-                with self._faults(name):
-                    file.write(piece)
+            self._fill(name, file, pieces)
             with self._faults(name):
-                file.close()
                 file.commit()
         except BaseException:
             with suppress(Exception):  # the first error is the one to report
@@ -131,11 +127,8 @@ class Address:
             self.system.makedirs(folder, exist_ok=True)
             file = self.system.open(partial, "wb")
         try:
-            for piece in pieces:
-                with self._faults(name):
-                    file.write(piece)
+            self._fill(name, file, pieces)
             with self._faults(name):
-                file.close()
                 self.system.mv(partial, path)
         except BaseException:
             with suppress(Exception):  # the first error is the one to report
@@ -143,6 +136,14 @@ class Address:
             with suppress(Exception):
                 self.system.rm_file(partial)
             raise
+
+    def _fill(self, name: str, file: Any, pieces: Iterable[bytes]) -> None:
+        """Writes the pieces and closes the file. An error of `pieces` is none of the address."""
+        for piece in pieces:
+            with self._faults(name):
+                file.write(piece)
+        with self._faults(name):
+            file.close()
 
     @contextmanager
     def _faults(self, name: str) -> Iterator[None]:
@@ -161,16 +162,6 @@ class Address:
 def recipe_in(run: str) -> str:
     """Returns the recipe in a run's name, in characters that are valid in file names."""
     return run.partition("-")[2]
-
-
-def local_pieces(source: Path | bytes) -> Iterator[bytes]:
-    """Yields a local file's bytes, or the given bytes, in pieces."""
-    if isinstance(source, bytes):
-        yield source
-        return
-    with source.open("rb") as file:
-        while piece := file.read(CHUNK):
-            yield piece
 
 
 def _protocols(system: Any) -> tuple[str, ...]:
