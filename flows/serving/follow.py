@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.serving.question import Session
-from flows.serving.service import Current, Service
+from flows.serving.service import CurrentService, Service
 
 SECONDS = 5.0
 """Time between two looks for a newer run."""
@@ -32,7 +32,7 @@ class Follow:
 
 def follow_runs(
     follow: Follow,
-    current: Current,
+    current: CurrentService,
     serving: Callable[[Session], AbstractContextManager[Service]],
     ended: threading.Event,
     loading: threading.Event,
@@ -85,7 +85,7 @@ def log_errors(call: Callable[..., Any], *values: Any) -> None:
 
 @contextmanager
 def following(
-    follow: Follow, current: Current, serving: Callable[[Session], AbstractContextManager[Service]]
+    follow: Follow, current: CurrentService, serving: Callable[[Session], AbstractContextManager[Service]]
 ) -> Iterator[None]:
     """Follows newer runs in a thread while the block runs, then waits for it: what loads cannot be stopped."""
     ended, loading = threading.Event(), threading.Event()

@@ -4,15 +4,15 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10)
+SECONDS_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10)
 """Upper limits of the times that are counted together."""
-QUESTIONS = (1, 2, 4, 8, 16, 32, 64)
+QUESTIONS_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 """Upper limits of the batch sizes that are counted together (batching.MOST)."""
-TEXT = CONTENT_TYPE_LATEST
-"""Media type of `Metrics.text`."""
+MEDIA_TYPE = CONTENT_TYPE_LATEST
+"""Media type of `ServerMetrics.text`."""
 
 
-class Metrics:
+class ServerMetrics:
     """The figures of one server, and of its process. They say nothing about who asked or what."""
 
     def __init__(self) -> None:
@@ -23,13 +23,13 @@ class Metrics:
             "cocondenser_answer_seconds",
             "Time from a question to its answer, with its wait for others.",
             ["by"],
-            buckets=SECONDS,
+            buckets=SECONDS_BUCKETS,
             registry=self.registry,
         )
         self.batches = Histogram(
             "cocondenser_batch_questions",
             "Questions that were computed together.",
-            buckets=QUESTIONS,
+            buckets=QUESTIONS_BUCKETS,
             registry=self.registry,
         )
         self.errors = Counter(
@@ -43,7 +43,7 @@ class Metrics:
 class CountErrors:
     """Counts answers with a status from 400 on, and exceptions, which get status 500."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: ServerMetrics) -> None:
         self.app = app
         self.errors = metrics.errors
 

@@ -3,8 +3,8 @@
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -12,22 +12,18 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, StrictInt
 
 from flows.serving.access import Access, require_token
-from flows.serving.answers import Answer, answers_as_json
-from flows.serving.ask import ask, check_question, question_notices
-from flows.serving.batching import Batches
+from flows.serving.answers import answers_as_json
+from flows.serving.ask import check_question, question_notices
 from flows.serving.engine import By
 from flows.serving.follow import Follow, following
 from flows.serving.http import HOSTS, RootPath, checked, json_line, page_application, read_body, read_page, run_server
-from flows.serving.metrics import TEXT, CountErrors, Metrics
+from flows.serving.metrics import MEDIA_TYPE, CountErrors, ServerMetrics
 from flows.serving.question import Question, Session
-from flows.serving.rankings import Mask
 from flows.serving.search_log import SearchLog
-from flows.serving.service import Current, MaskedQuestion, Service
+from flows.serving.service import CurrentService, Service, open_service
 from pipeline.errors import InputError
 
 PAGE = Path(__file__).parent / "page"
-WAITING_CONDITIONS = 64
-"""Maximum number of conditions that wait; more are refused."""
 
 
 class SearchRequest(BaseModel):
@@ -68,10 +64,10 @@ def serve(
     Call it in the main thread. `log`: records questions, results and clicks. `access`: requires a token; None: for
     this machine only. `follow`: replaces the run by newer ones.
     """
-    metrics = Metrics()
+    metrics = ServerMetrics()
     with ExitStack() as first:
         service = first.enter_context(open_service(session, metrics))
-        current = Current(service)
+        current = CurrentService(service)
         app = application(current, log, access, metrics)
         if follow is None:
             run_server(app, listener, on_ready, tls)
@@ -81,45 +77,15 @@ def serve(
             run_server(app, listener, on_ready, tls)
 
 
-@contextmanager
-def open_service(session: Session, metrics: Metrics) -> Iterator[Service]:
-    """The threads that answer from an open session."""
-
-    def answer_and_count(questions: Sequence[MaskedQuestion]) -> Sequence[list[Answer] | Exception]:
-        metrics.batches.observe(len(questions))
-        return answer_batch(session, questions)
-
-    masks = condition_batches(session)
-    batches: Batches[MaskedQuestion, list[Answer]] = Batches(answer_and_count)
-    try:
-        yield Service(session, batches, masks)
-    finally:
-        session.where.interrupt()
-        masks.close()
-        batches.close()
-
-
-def condition_batches(session: Session) -> Batches[str, Mask]:
-    """Masks of conditions, one at a time in their own thread: a slow condition delays only other conditions."""
-    return Batches(
-        lambda conditions: [session.where.rows(where) for where in conditions], WAITING_CONDITIONS, together=1
-    )
-
-
-def answer_batch(session: Session, questions: Sequence[MaskedQuestion]) -> Sequence[list[Answer] | Exception]:
-    masks = {question.where: mask for question, mask in questions}
-    return ask(session, [question for question, _ in questions], masks)
-
-
 def application(
-    current: Current,
+    current: CurrentService,
     log: SearchLog | None = None,
     access: Access | None = None,
-    metrics: Metrics | None = None,
+    metrics: ServerMetrics | None = None,
 ) -> FastAPI:
     """The page at /, its JSON below /api. With `access` also /login, /healthz and /metrics."""
     app = page_application(*read_page(PAGE, "search"), HOSTS if access is None else access.hosts)
-    metrics = metrics or Metrics()
+    metrics = metrics or ServerMetrics()
 
     async def answer(request: SearchRequest) -> Response:
         with current.answering() as service:
@@ -170,7 +136,7 @@ def application(
 
         @app.get("/metrics")
         async def show_metrics() -> Response:
-            return Response(metrics.text(), media_type=TEXT)
+            return Response(metrics.text(), media_type=MEDIA_TYPE)
 
         require_token(app, access)
         app.add_middleware(CountErrors, metrics=metrics)

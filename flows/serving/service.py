@@ -1,18 +1,22 @@
 """An open run with the threads that answer from it, which a newer one can replace."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from flows.serving.answers import Answer
+from flows.serving.ask import ask
 from flows.serving.batching import Batches
+from flows.serving.metrics import ServerMetrics
 from flows.serving.question import Question, Session
 from flows.serving.rankings import Mask
 
 DOCUMENTS = 10
 """Number of documents if a request does not say it."""
+WAITING_CONDITIONS = 64
+"""Maximum number of conditions that wait; more are refused."""
 MaskedQuestion = tuple[Question, Mask]
 """A question, and the passages that its condition allows."""
 
@@ -32,7 +36,37 @@ class Service:
         self.description = session_description(self.session)
 
 
-class Current:
+@contextmanager
+def open_service(session: Session, metrics: ServerMetrics) -> Iterator[Service]:
+    """The threads that answer from an open session."""
+
+    def answer_and_count(questions: Sequence[MaskedQuestion]) -> Sequence[list[Answer] | Exception]:
+        metrics.batches.observe(len(questions))
+        return answer_batch(session, questions)
+
+    masks = condition_batches(session)
+    batches: Batches[MaskedQuestion, list[Answer]] = Batches(answer_and_count)
+    try:
+        yield Service(session, batches, masks)
+    finally:
+        session.where.interrupt()
+        masks.close()
+        batches.close()
+
+
+def condition_batches(session: Session) -> Batches[str, Mask]:
+    """Masks of conditions, one at a time in their own thread: a slow condition delays only other conditions."""
+    return Batches(
+        lambda conditions: [session.where.rows(where) for where in conditions], WAITING_CONDITIONS, together=1
+    )
+
+
+def answer_batch(session: Session, questions: Sequence[MaskedQuestion]) -> Sequence[list[Answer] | Exception]:
+    masks = {question.where: mask for question, mask in questions}
+    return ask(session, [question for question, _ in questions], masks)
+
+
+class CurrentService:
     """The service that answers new requests. A request keeps the one with which it began."""
 
     def __init__(self, service: Service) -> None:

@@ -11,8 +11,8 @@ from serving import computed, make_run
 from flows.serving import access as access_module
 from flows.serving.access import COOKIE_SECONDS, Access
 from flows.serving.batching import Batches
-from flows.serving.server import application, condition_batches
-from flows.serving.service import Current, Service
+from flows.serving.server import application
+from flows.serving.service import CurrentService, Service, condition_batches
 
 TOKEN = "correct-horse-battery-staple"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -34,7 +34,7 @@ NO_ONE: dict[str, dict[str, str]] = {
 
 def open_client(access: Access, base: str = "http://localhost:8080") -> TestClient:
     run = make_run()
-    app = application(Current(Service(run, Batches(computed), condition_batches(run))), access=access)
+    app = application(CurrentService(Service(run, Batches(computed), condition_batches(run))), access=access)
     return TestClient(app, base_url=base, raise_server_exceptions=False)
 
 
@@ -108,7 +108,8 @@ def test_a_foreign_host_and_a_long_body_get_plain_text(client, request_parts, st
 def test_without_access_there_is_no_login_and_no_figure() -> None:
     run = make_run()
     client = TestClient(
-        application(Current(Service(run, Batches(computed), condition_batches(run)))), base_url="http://localhost"
+        application(CurrentService(Service(run, Batches(computed), condition_batches(run)))),
+        base_url="http://localhost",
     )
     assert [client.get(path).status_code for path in ("/healthz", "/login", "/metrics")] == [404] * 3
     answer = client.get("/api")

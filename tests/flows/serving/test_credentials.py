@@ -19,7 +19,7 @@ from serving import computed, served
 from flows.cli import serve as command
 from flows.cli.serve import listening_socket, serve_search
 from flows.deploy.processes import free_port
-from flows.serving import addresses, server
+from flows.serving import addresses, service
 from flows.serving.access import Access
 from flows.serving.addresses import check_root_path, host_names, is_loopback, is_wildcard
 from flows.serving.credentials import new_token, read_token, tls_context
@@ -64,7 +64,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def test_a_server_with_a_certificate_answers_over_tls_only(folder, monkeypatch, capfd) -> None:
-    monkeypatch.setattr(server, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
+    monkeypatch.setattr(service, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
 
     def visit(port: int) -> tuple[list[int], dict[str, Any], str]:
         trusting = ssl.create_default_context(cafile=folder / CERTIFICATE)

@@ -15,11 +15,11 @@ import pytest
 from serving import computed, make_run, served
 
 from flows.serving import follow as follow_module
-from flows.serving import server
+from flows.serving import service
 from flows.serving.batching import Batches
 from flows.serving.follow import Follow, follow_runs, log_errors
-from flows.serving.server import condition_batches
-from flows.serving.service import Current, Service
+from flows.serving.metrics import ServerMetrics
+from flows.serving.service import CurrentService, Service, condition_batches, open_service
 from pipeline.errors import InputError
 
 
@@ -37,7 +37,7 @@ def wait_for(condition: Any) -> None:
 
 def test_a_service_is_replaced_once_its_last_request_is_answered() -> None:
     old, new = make_service(), make_service()
-    current = Current(old)
+    current = CurrentService(old)
     with ThreadPoolExecutor(1) as pool:
         with current.answering() as first, current.answering():
             replacing = pool.submit(current.replace, new)
@@ -84,7 +84,7 @@ def newer(created: str) -> Any:
 
 @pytest.fixture
 def runs(monkeypatch) -> Runs:
-    monkeypatch.setattr(server, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
+    monkeypatch.setattr(service, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
     return Runs()
 
 
@@ -201,9 +201,9 @@ def test_a_run_that_cannot_be_opened_is_loaded_again_after_growing_pauses(runs, 
     ticks: Any = Ticks(6)
     runs.waiting += [*[MemoryError()] * 4, newer("2026-01-08")]
     with ExitStack() as first:
-        current = Current(first.enter_context(server.open_service(make_run(), server.Metrics())))
+        current = CurrentService(first.enter_context(open_service(make_run(), ServerMetrics())))
         runs.first.push(first.pop_all())
-        serving = partial(server.open_service, metrics=server.Metrics())
+        serving = partial(open_service, metrics=ServerMetrics())
         follow_runs(runs.follow(), current, serving, ticks, threading.Event())
     assert ticks.seconds == [0.01, 0.02, 0.04, 0.06, 0.06, 0.01, 0.01]
     assert (runs.problems, runs.changes) == (["MemoryError"], ["2026-01-08"])

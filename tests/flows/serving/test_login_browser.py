@@ -4,7 +4,7 @@ import pytest
 from browser import CHROMIUM, open_page
 from serving import computed, served
 
-from flows.serving import server
+from flows.serving import service
 from flows.serving.access import Access
 from flows.serving.http import HOSTS
 
@@ -15,7 +15,7 @@ ANSWERED = "document.querySelectorAll('#answers > li').length === 1"
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
 def test_a_person_logs_in_and_searches(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(server, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
+    monkeypatch.setattr(service, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
 
     def visit(port: int) -> None:
         site, other = (f"http://{host}:{port}/team" for host in ("localhost", "127.0.0.1"))

@@ -21,11 +21,11 @@ from flows.cli.serve import newer_session
 from flows.runs.find_reranker import find_reranker
 from flows.serving.ask import ask, check_question
 from flows.serving.engine import newest_engine
-from flows.serving.metrics import Metrics
+from flows.serving.metrics import ServerMetrics
 from flows.serving.question import Question, Session
 from flows.serving.reranker import RerankerSource, warning_of
-from flows.serving.server import application, open_service
-from flows.serving.service import Current
+from flows.serving.server import application
+from flows.serving.service import CurrentService, open_service
 from flows.serving.session import open_session
 from pipeline.cross_encoder.lengths import Lengths, write_lengths
 from pipeline.cross_encoder.rerank import STEP
@@ -254,8 +254,8 @@ def test_the_command_shows_new_scores_and_that_they_are_new(store, models) -> No
 
 
 def test_a_server_reranks_at_most_as_many_passages_as_it_was_started_with(session, models) -> None:
-    with open_service(session, Metrics()) as service:
-        client = TestClient(application(Current(service)), base_url="http://localhost")
+    with open_service(session, ServerMetrics()) as service:
+        client = TestClient(application(CurrentService(service)), base_url="http://localhost")
         about = client.get("/api").json()
         assert (about["rerank"], about["reranker"]) == (20, str(models[0]))
         results = [

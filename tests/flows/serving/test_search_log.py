@@ -13,15 +13,15 @@ from flows.serving import search_log
 from flows.serving.batching import Batches
 from flows.serving.line_log import LineLog
 from flows.serving.search_log import SearchLog
-from flows.serving.server import application, condition_batches
-from flows.serving.service import Current, Service
+from flows.serving.server import application
+from flows.serving.service import CurrentService, Service, condition_batches
 from pipeline.data.search_log import Search, read_searches
 from pipeline.errors import InputError
 
 
 def client_of(log: SearchLog | None) -> TestClient:
     run = make_run()
-    app = application(Current(Service(run, Batches(computed), condition_batches(run))), log)
+    app = application(CurrentService(Service(run, Batches(computed), condition_batches(run))), log)
     return TestClient(app, base_url="http://localhost:8080", raise_server_exceptions=False)
 
 

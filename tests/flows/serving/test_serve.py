@@ -16,8 +16,8 @@ from flows.serving.answers import Answer
 from flows.serving.batching import Batches
 from flows.serving.http import BODY, read_page
 from flows.serving.question import Question
-from flows.serving.server import PAGE, application, condition_batches
-from flows.serving.service import Current, Service
+from flows.serving.server import PAGE, application
+from flows.serving.service import CurrentService, Service, condition_batches
 from pipeline.data.filter import MASKS
 from pipeline.errors import InputError
 
@@ -30,7 +30,7 @@ def fake_run() -> Any:
 @pytest.fixture
 def client(fake_run) -> TestClient:
     return TestClient(
-        application(Current(Service(fake_run, Batches(computed), condition_batches(fake_run)))),
+        application(CurrentService(Service(fake_run, Batches(computed), condition_batches(fake_run)))),
         base_url="http://localhost:8080",
         raise_server_exceptions=False,
     )
@@ -95,7 +95,7 @@ def test_each_condition_is_evaluated_once_and_passed_with_its_question(fake_run)
         return client.get("/api/search", params={"q": "zebra", "k": 1, "where": where}).status_code
 
     client = TestClient(
-        application(Current(Service(fake_run, Batches(compute), condition_batches(fake_run)))),
+        application(CurrentService(Service(fake_run, Batches(compute), condition_batches(fake_run)))),
         base_url="http://localhost",
     )
     with client, ThreadPoolExecutor(50) as pool:
@@ -145,7 +145,7 @@ OLDER = {"method": "reciprocal_rank", "weight": 0.1}
 def test_the_api_says_how_runs_are_fused_and_why(fake_run, client, fusion, shown) -> None:
     fake_run.engine.metrics.update(fusion=fusion)
     about = TestClient(
-        application(Current(Service(fake_run, Batches(computed), condition_batches(fake_run)))),
+        application(CurrentService(Service(fake_run, Batches(computed), condition_batches(fake_run)))),
         base_url="http://localhost:8080",
     )
     assert about.get("/api").json()["fusion"] == shown

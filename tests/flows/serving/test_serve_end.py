@@ -18,7 +18,7 @@ from serving import computed, make_run
 
 from flows.cli.serve import listening_socket
 from flows.deploy.processes import free_port
-from flows.serving import http, server
+from flows.serving import http, server, service
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ def end_after(fake_run, monkeypatch, capfd) -> Callable[..., tuple[float, str]]:
             visiting.result()
         return seconds, "".join(capfd.readouterr())
 
-    monkeypatch.setattr(server, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
+    monkeypatch.setattr(service, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
     monkeypatch.setattr(http, "ENDING_SECONDS", 2)
     return end_after
 
@@ -183,7 +183,7 @@ def test_a_condition_that_outlasts_the_server_is_interrupted(end_after, fake_run
 
 def test_a_request_that_outlasts_the_server_is_refused(end_after, monkeypatch) -> None:
     never_set = threading.Event()
-    monkeypatch.setattr(server, "ask", lambda run, questions, known: never_set.wait(4) and [])
+    monkeypatch.setattr(service, "ask", lambda run, questions, known: never_set.wait(4) and [])
     connections: list[socket.socket] = []
 
     def send(connection: socket.socket) -> None:
