@@ -55,7 +55,8 @@ run adapt --model models/all-MiniLM-L6-v2 --adapt --collection data/adi
 run adapt --model intfloat/e5-small-v2 --collection data/scifact
 run adapt --model intfloat/e5-small-v2 --collection data/scifact --set 'evaluate.others=\\[data/nfcorpus]'
 run generated --model models/all-MiniLM-L6-v2 --collection notes --set generate.pretrained=google/flan-t5-base""",
-    update: "update text",
+    update: """update text
+update text --judged judged --measure nDCG@10""",
     runs: "runs --recipe pydocs-small",
     compare: "compare pydocs-small text --measure nDCG@10",
     plan: """plan pydocs-small --set stage2.epochs=4
@@ -107,14 +108,25 @@ def recipes(as_json: Json = False) -> None:
     print_recipes(summaries(RECIPES), as_json)
 
 
-@app.command(epilog="Example: [bold]cocondenser up --port 4200[/bold]")
+@app.command(
+    epilog="Example: [bold]cocondenser up --port 4200[/bold]\n\n"
+    "Example: [bold]cocondenser up --notify slack-webhook/search[/bold]"
+)
 def up(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Prefect's page and its API.")] = 4200,
+    notify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE/NAME",
+            help="A notification block of Prefect, such as slack-webhook/search: it reports updates that fail, or "
+            "after which figures are lower.",
+        ),
+    ] = None,
 ) -> None:
     """Start Prefect's server, all deployments and one worker. Stop them with Ctrl-C."""
     from flows.cli.up import up as start
 
-    start(port)
+    start(port, notify)
 
 
 @app.command(epilog="Example: [bold]cocondenser deployments --write[/bold]")

@@ -7,10 +7,9 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
-from typing import Any, cast
 
 from flows.cli.options import terminal
+from flows.deploy.automations import HEARTBEAT_SECONDS, crash_runs_without_heartbeat, notify_of_updates
 from flows.deploy.deployments import POOL, PREFECT_YAML
 from flows.deploy.own_server import own_server
 from flows.deploy.processes import is_port_used, prefect_process
@@ -20,7 +19,6 @@ from pipeline.runtime.network import without_proxy
 from tasks.api import healthy
 
 PROFILE = "cocondenser"
-HEARTBEAT_SECONDS = 30
 SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     # Leases in files outlive the server. Otherwise its restart would lose the slots of a limit.
@@ -31,8 +29,11 @@ SETTINGS = {
 }
 
 
-def up(port: int) -> None:
-    """Returns when Ctrl-C or SIGTERM has ended everything. Raises InputError if another program has the port."""
+def up(port: int, notify: str | None) -> None:
+    """Returns when Ctrl-C or SIGTERM has ended everything. Raises InputError if another program has the port.
+
+    `notify`: TYPE/NAME of the notification block of Prefect that reports updates (flows/deploy/automations.py).
+    """
     page = f"http://127.0.0.1:{port}"
     api = f"{page}/api"
     if healthy(api):
@@ -50,10 +51,11 @@ def up(port: int) -> None:
         terminal.print("Starting Prefect's server ...")
         running.enter_context(own_server(port, SETTINGS, folder))
         running.enter_context(active_profile(api))
+        crash_runs_without_heartbeat(api)
+        notify_of_updates(api, notify)
         terminal.print("Creating the deployments ...")
         run_prefect(["work-pool", "create", "--type", "process", "--overwrite", POOL], environment)
         run_prefect(["--no-prompt", "deploy", "--all"], environment)
-        crash_runs_without_heartbeat(api)
         terminal.print(f"\nPage:   {page}\nStart:  prefect deployment run cocondenser/pydocs-small\nStop:   Ctrl-C\n")
         work = ["worker", "start", "--pool", POOL, "--limit", "1"]
         worker = running.enter_context(prefect_process(work, environment, folder))
@@ -90,35 +92,3 @@ def active_profile(api: str) -> Iterator[None]:
         if profiles.active_name == PROFILE:
             profiles.set_active(before if before in profiles.names and before != PROFILE else "ephemeral")
             save_profiles(profiles)
-
-
-def crash_runs_without_heartbeat(api: str) -> None:
-    """Creates an automation: otherwise a run whose process and worker are killed together stays Running for ever.
-
-    `api`: address of the server. Prefect has read its settings before; without this one it starts a second server.
-    """
-    from prefect.automations import Automation
-    from prefect.client.schemas.objects import StateType
-    from prefect.events.actions import ChangeFlowRunState
-    from prefect.events.schemas.automations import EventTrigger, Posture
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    name = "cocondenser: crash runs without heartbeat"
-    heartbeat = "prefect.flow-run.heartbeat"
-    end_events = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
-    trigger: Any = EventTrigger(
-        after={heartbeat},
-        expect={heartbeat, *end_events},
-        match={"prefect.resource.id": ["prefect.flow-run.*"]},
-        for_each={"prefect.resource.id"},
-        posture=Posture.Proactive,
-        threshold=1,
-        within=timedelta(seconds=3 * HEARTBEAT_SECONDS),
-    )
-    crash = ChangeFlowRunState(
-        name=None, state=StateType.CRASHED, message="no heartbeat: its process was killed", force=False
-    )
-    with temporary_settings(updates={PREFECT_API_URL: api}):
-        with contextlib.suppress(ValueError):
-            cast(Automation, Automation.read(name=name)).delete()
-        Automation(name=name, trigger=trigger, actions=[crash]).create()

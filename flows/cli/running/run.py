@@ -1,7 +1,6 @@
 """`cocondenser run` and `cocondenser update`: early checks, then the flow."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -61,6 +60,16 @@ def run(
 def update(
     recipe: RecipeName,
     set: Settings = None,
+    judged: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Compare on your own test questions: queries.jsonl and qrels/test.tsv, such as the folder of `judge`.",
+        ),
+    ] = None,
+    measure: Annotated[
+        str, typer.Option(metavar="MEASURE", help="Measure to compare: RR@10, nDCG@10, R@100, AP, ...")
+    ] = "RR@10",
     store: StoreFolder = None,
     device: Device = None,
     as_json: Json = False,
@@ -69,21 +78,21 @@ def update(
 
     The update uses the model and the settings of the recipe's newest run.
     Only shards with changed passages are encoded. `cocondenser search` then uses the new collection.
+    At the end, figures on test questions are compared with those of the run that trained the model.
     """
-    from flows.graph.prepare import prepare
-    from flows.runs.update import prepare_update, update_counts, update_summary
+    from flows.updates.prepare import prepare_update
 
-    started = datetime.now(UTC)
-    artifact_store = existing_store(store)
-    resolved, settings, engine = prepare_update(artifact_store, recipe, set or [])
+    prepared = prepare_update(recipe, set or [], judged, measure, existing_store(store).root, device)
+    engine = prepared.engine
     source = f"{engine.model} of the run of {engine.run.name} started {engine.run.created[:19]} UTC"
     terminal.print(f"model: {source}", markup=False, highlight=False, soft_wrap=True)
-    prepared = prepare(resolved, settings, store=artifact_store.root, device=device)
-    refs = run_flow(prepared)
-    done = update_counts(artifact_store, refs, started)
-    terminal.print(f"\n{update_summary(done)}", markup=False, highlight=False, soft_wrap=True)
+    with prefect_for(prepared.run):
+        from flows.updates.flow import flow_of
+
+        updated = flow_of(prepared)(**prepared.run.parameters)
     if as_json:
-        print_json({**run_outcome(refs), "update": done})
+        figures = None if updated.figures is None else updated.figures.as_json()
+        print_json({**run_outcome(updated.refs), "update": {**updated.counts, "figures": figures}})
 
 
 def run_flow(prepared: "Run[Recipe]") -> "Mapping[str, Ref]":

@@ -10,7 +10,7 @@ from artifacts.keys import make_key
 from artifacts.store import Request, Store
 from flows.cli.evaluate_model import print_measures
 from flows.cli.main import app
-from flows.runs.update import update_summary
+from flows.updates.counts import update_summary
 from pipeline.evaluate.tables.short_tables import headed_tables
 from pipeline.formatting import counted
 

@@ -4,18 +4,20 @@ import hashlib
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ready import READY
 
 from artifacts.keys import make_key
 from artifacts.records import Ref
-from artifacts.runs import record_run
+from artifacts.runs import record_run, runs
 from artifacts.store import Request, Store
 from flows.dag import nodes
 from flows.graph import preflight
 from flows.recipes.recipe import configuration, resolve
-from flows.runs.update import prepare_update, update_counts, update_summary
+from flows.updates.counts import update_counts, update_summary
+from flows.updates.prepare import resolve_update
 from pipeline.errors import InputError
 
 OF_TEXTS = [
@@ -46,7 +48,7 @@ def test_the_last_dense_model_of_the_newest_run_is_used_for_new_files(store: Sto
     record(store, 1, "ingest.path=notes")
     model = record(store, 2, "ingest.path=notes", "ingest.passage_words=50", "stage2.epochs=9")
     record(store, 3, recipe="tiny")
-    resolved, settings, engine = prepare_update(store, "text", [])
+    resolved, settings, engine = resolve_update(store, "text", [])
     assert engine.model == "stage2"
     assert resolved.model == model
     assert resolved.tokenizer.path == engine.run.nodes["tokenizer"].path
@@ -57,63 +59,63 @@ def test_the_last_dense_model_of_the_newest_run_is_used_for_new_files(store: Sto
 
 def test_an_update_adapts_no_adapted_model_again(store: Store) -> None:
     model = record(store, 1, "ingest.path=notes", "adapt.queries=100", "model=somewhere", dense="adapted")
-    resolved, settings, engine = prepare_update(store, "text", [])
+    resolved, settings, engine = resolve_update(store, "text", [])
     assert (engine.model, resolved.model, resolved.adapt.queries) == ("adapted", model, None)
     assert [n.name for n in nodes(resolved)] == OF_TEXTS
     record(store, 2, *settings, dense="model")
-    assert len(prepare_update(store, "text", [])[1]) == len(settings)
+    assert len(resolve_update(store, "text", [])[1]) == len(settings)
 
 
 def test_the_commands_settings_replace_those_of_the_run(store: Store) -> None:
     record(store, 1, "ingest.path=notes", "bm25.k1=1")
-    resolved, _, _ = prepare_update(store, "text", ["bm25.k1=2"])
+    resolved, _, _ = resolve_update(store, "text", ["bm25.k1=2"])
     assert resolved.bm25.k1 == 2
 
 
 def test_an_update_continues_from_the_update_before(store: Store) -> None:
     record(store, 1, "ingest.path=notes")
-    _, settings, _ = prepare_update(store, "text", [])
+    _, settings, _ = resolve_update(store, "text", [])
     model = record(store, 2, *settings, dense="model")
-    resolved, again, engine = prepare_update(store, "text", [])
+    resolved, again, engine = resolve_update(store, "text", [])
     assert (engine.model, resolved.model) == ("model", model)
     assert len(again) == len(settings)
 
 
 def test_an_update_removes_fusions_of_runs_that_it_does_not_build(store: Store) -> None:
     record(store, 1, "evaluate.fusions=[[bm25, stage1]]")
-    resolved, settings, _ = prepare_update(store, "text", [])
+    resolved, settings, _ = resolve_update(store, "text", [])
     assert resolved.evaluate.fusions == []
     assert [n.name for n in nodes(resolved)] == OF_TEXTS
     record(store, 2, *settings, dense="model")
-    assert len(prepare_update(store, "text", [])[1]) == len(settings)
+    assert len(resolve_update(store, "text", [])[1]) == len(settings)
 
 
 def test_an_update_continues_the_run_of_the_same_folder(store: Store) -> None:
     notes = record(store, 1, "ingest.path=notes")
     mails = record(store, 2, "ingest.path=mails")
-    assert prepare_update(store, "text", ["ingest.path=notes"])[0].model == notes
-    assert prepare_update(store, "text", [])[0].model == mails
-    assert prepare_update(store, "text", ["ingest.path=moved"])[0].model == mails
+    assert resolve_update(store, "text", ["ingest.path=notes"])[0].model == notes
+    assert resolve_update(store, "text", [])[0].model == mails
+    assert resolve_update(store, "text", ["ingest.path=moved"])[0].model == mails
 
 
 def test_a_path_with_yaml_characters_is_used_unchanged(tmp_path: Path) -> None:
     store = Store(tmp_path / "a: #b 'c' é")
     model = record(store, 1, "ingest.path=notes")
-    assert prepare_update(store, "text", [])[0].model == model
+    assert resolve_update(store, "text", [])[0].model == model
 
 
 def test_an_update_without_a_run_is_refused(store: Store) -> None:
     record(store, 1, recipe="tiny")
     record(store, 2, dense=None)
     with pytest.raises(InputError) as error:
-        prepare_update(store, "text", [])
+        resolve_update(store, "text", [])
     assert str(error.value) == (f"{store.root}: no finished run of text with a model; `cocondenser run text` makes one")
 
 
 def test_settings_that_differ_from_the_models_training_are_refused(store: Store) -> None:
     record(store, 1, "encoder.title_tokens=8")
     with pytest.raises(InputError, match=r"encoder\.title_tokens: 9, but the model was trained with 8"):
-        prepare_update(store, "text", ["encoder.title_tokens=9"])
+        resolve_update(store, "text", ["encoder.title_tokens=9"])
 
 
 def test_an_existing_model_needs_no_field_of_a_training() -> None:
@@ -192,12 +194,13 @@ def test_an_update_end_to_end(run_served, call_cli, tmp_path: Path) -> None:
         "evaluate: {bootstrap_samples: 100}\nmachine: {ranks: 1, workers: 1}\n"
     )
 
-    def call(command: str) -> tuple[dict[str, dict], dict[str, int]]:
-        result = run_served(command, str(recipe), "--json", "--device", "cpu", store=store)
+    def call(command: str, *options: str) -> tuple[dict[str, dict], dict[str, Any]]:
+        result = run_served(command, str(recipe), *options, "--json", "--device", "cpu", store=store)
         assert result.returncode == 0, result.stderr
         output = json.loads(result.stdout)
         done = output.get("update", {})
-        assert not done or result.stderr.endswith(f"\n{update_summary(done)}\n")
+        if done:
+            assert f"\n{update_summary(done)}\nRR@10 on " in result.stderr
         return output["artifacts"], done
 
     none = run_served("update", str(recipe), store=store)
@@ -222,8 +225,15 @@ def test_an_update_end_to_end(run_served, call_cli, tmp_path: Path) -> None:
     by_dense = call_cli("search", "notes on the zymurgy", "-k", "100", "--json", "--by", "dense", store=store)
     assert "note900.md" in [answer["doc_id"] for answer in json.loads(by_dense.stdout)["answers"]]
 
+    judged = tmp_path / "judged"
+    (judged / "qrels").mkdir(parents=True)
+    (judged / "queries.jsonl").write_text('{"_id": "z", "text": "zymurgy"}\n{"_id": "l", "text": "ledger violin"}\n')
+    (judged / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nz\tnote900.md\t1\nl\tnote024.md\t1\n")
     (notes / "note900.md").unlink()
-    second, _ = call("update")
+    second, done = call("update", "--judged", str(judged))
+    figures = done["figures"]
+    assert (figures["of"], figures["questions"], figures["measure"]) == (str(judged), 1, "RR@10")
+    assert figures["before"] == min(run.created for run in runs(Store(store)))
     assert second["model"]["digest"] == first["model"]["digest"]
     encoded = second["encode-model"]["metrics"]
     assert encoded["shards"] - 4 <= encoded["shards_reused"]

@@ -1,20 +1,70 @@
 """Updates of a collection: the nodes of a finished run again, with new files and the same model."""
 
 import json
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from artifacts.records import Ref
 from artifacts.store import Store
+from flows.graph.prepare import Device, Run, prepare
 from flows.graph.run_schema import recipe_of
+from flows.graph.selection import store_folder
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, resolve
 from flows.serving.engine import Engine, evaluated_engines
+from flows.updates.judged import JudgedQuestions, read_judged
 from pipeline.errors import InputError
-from pipeline.formatting import counted
+from pipeline.evaluate.compare import known_measure
+from pipeline.evaluate.measures import MEASURES
+from pipeline.paths import expand_home
+
+MEASURE = "RR@10"
+"""As in `compare`."""
 
 
-def prepare_update(store: Store, recipe: str, changes: list[str]) -> tuple[Recipe, list[str], Engine]:
+@dataclass(frozen=True)
+class Update:
+    """An update before its first stage."""
+
+    run: Run[Recipe]
+    engine: Engine
+    """The run whose model it uses."""
+    measure: str
+    judged: JudgedQuestions | None
+    """Test questions instead of the run's."""
+
+
+def prepare_update(
+    recipe: str,
+    changes: Sequence[str] = (),
+    judged: str | Path | None = None,
+    measure: str = MEASURE,
+    store: str | Path | None = None,
+    device: Device = None,
+) -> Update:
+    """Prepares an update for the command line and for the flow. `judged`: a folder in BEIR's layout.
+
+    Raises InputError or StoreError for everything that will certainly fail.
+    """
+    artifact_store = Store(store_folder(store))
+    questions = None if judged is None else read_judged(expand_home(judged, "judged"))
+    known = known_measure(measure)
+    if questions is not None and known not in MEASURES:
+        raise InputError(f"--measure {measure}: needs answers, and {questions.folder} has judgements")
+    resolved, settings, engine = resolve_update(artifact_store, recipe, [*changes])
+    run = prepare(resolved, settings, store=artifact_store.root, device=device)
+    parameters = {
+        "recipe": recipe,
+        "set": [*changes],
+        "judged": None if questions is None else str(questions.folder),
+        "measure": known,
+        "store": str(artifact_store.root),
+        "device": device,
+    }
+    return Update(replace(run, parameters=parameters), engine, known, questions)
+
+
+def resolve_update(store: Store, recipe: str, changes: list[str]) -> tuple[Recipe, list[str], Engine]:
     """(the recipe of the update, its settings, the run whose last dense model it uses).
 
     This run is the newest finished run of `recipe`, of the same files if there is one. The update has its settings,
@@ -37,25 +87,6 @@ def prepare_update(store: Store, recipe: str, changes: list[str]) -> tuple[Recip
                 f"encoder.{field}: {requested.get(field)}, but the model was trained with {trained[field]}"
             )
     return resolved, settings, engine
-
-
-def update_counts(store: Store, refs: Mapping[str, Ref], started: datetime) -> dict[str, int]:
-    """Counts of documents, passages and shards of an update. `started`: with time zone."""
-    ingest = refs.get("ingest-whole") or refs["ingest"]
-    encode = refs.get("encode-whole") or refs["encode-model"]
-    record = store.record(encode.key)
-    is_new = record is not None and datetime.fromisoformat(record.created) >= started
-    shards = encode.metrics["shards"]
-    reused = encode.metrics["shards_reused"] if is_new else shards  # an older artifact has the counts of its own build
-    counts = {name: ingest.metrics[name] for name in ("documents", "passages")}
-    return {**counts, "shards": shards, "shards_encoded": shards - reused, "shards_reused": reused}
-
-
-def update_summary(counts: Mapping[str, int]) -> str:
-    """One line with the counts of `update_counts`."""
-    texts = ", ".join(counted(counts[name], name) for name in ("documents", "passages"))
-    shards = f"{counts['shards_encoded']:,} of {counted(counts['shards'], 'shards')} encoded again"
-    return f"{texts}: {shards}, {counts['shards_reused']:,} reused"
 
 
 def _has_same_files(engine: Engine, recipe: str, changes: list[str]) -> bool:

@@ -1,0 +1,113 @@
+"""Automations of Prefect's server: what it does by itself when a run ends or stays silent."""
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    from prefect.events.actions import ActionTypes
+
+HEARTBEAT_SECONDS = 30
+SILENT = "cocondenser: crash runs without heartbeat"
+LOWER = "cocondenser: report updates with lower figures"
+TEXT = """\
+{{ flow_run.name }}: {{ flow_run.state.name }}
+{{ flow_run.state.message }}
+{{ flow_run|ui_url }}"""
+
+
+def crash_runs_without_heartbeat(api: str) -> None:
+    """Creates an automation: otherwise a run whose process and worker are killed together stays Running for ever.
+
+    `api`: address of the server.
+    """
+    from prefect.client.schemas.objects import StateType
+    from prefect.events.actions import ChangeFlowRunState
+    from prefect.events.schemas.automations import EventTrigger, Posture
+
+    heartbeat = "prefect.flow-run.heartbeat"
+    end_events = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
+    trigger = EventTrigger(
+        after={heartbeat},
+        expect={heartbeat, *end_events},
+        match=cast(Any, {"prefect.resource.id": ["prefect.flow-run.*"]}),
+        for_each={"prefect.resource.id"},
+        posture=Posture.Proactive,
+        threshold=1,
+        within=timedelta(seconds=3 * HEARTBEAT_SECONDS),
+    )
+    crash = ChangeFlowRunState(
+        name=None, state=StateType.CRASHED, message="no heartbeat: its process was killed", force=False
+    )
+    with server(api):
+        replace(SILENT, trigger, crash)
+
+
+def notify_of_updates(api: str, block: str | None) -> None:
+    """Creates an automation that sends a message if an update fails, or if figures are lower after it.
+
+    `block`: TYPE/NAME of a notification block, such as slack-webhook/search; None removes the automation. Raises
+    InputError for an unknown block.
+    """
+    from prefect.events.actions import SendNotification
+    from prefect.events.schemas.automations import EventTrigger
+
+    from flows.updates.figures import FELL
+
+    with server(api):
+        if block is None:
+            remove(LOWER)
+            return
+        trigger = EventTrigger(
+            expect={f"prefect.flow-run.{state}" for state in (FELL, "Failed", "Crashed")},
+            match=cast(Any, {"prefect.resource.id": ["prefect.flow-run.*"]}),
+            match_related=cast(Any, {"prefect.resource.role": "flow", "prefect.resource.name": "update"}),
+            for_each={"prefect.resource.id"},
+            threshold=1,
+        )
+        message = SendNotification(block_document_id=block_id(block), subject="cocondenser update", body=TEXT)
+        replace(LOWER, trigger, message)
+
+
+def block_id(block: str) -> UUID:
+    """The id of a block TYPE/NAME of the active server. Raises InputError for an unknown one."""
+    from prefect.blocks.core import Block
+    from prefect.blocks.notifications import NotificationBlock
+
+    try:
+        loaded = Block.load(block)
+    except ValueError:
+        advice = "create it on the page of blocks, and name it TYPE/NAME, such as slack-webhook/search"
+        raise InputError(f"--notify {block}: no such block of Prefect; {advice}") from None
+    if not isinstance(loaded, NotificationBlock):
+        raise InputError(f"--notify {block}: this block sends no notifications")
+    return cast(UUID, loaded._block_document_id)
+
+
+def replace(name: str, trigger: Any, action: "ActionTypes") -> None:
+    """Creates an automation instead of those that have the name."""
+    from prefect.automations import Automation
+
+    remove(name)
+    Automation(name=name, trigger=trigger, actions=[action]).create()
+
+
+def remove(name: str) -> None:
+    from prefect.automations import Automation
+
+    with contextlib.suppress(ValueError):
+        cast(Automation, Automation.read(name=name)).delete()
+
+
+@contextmanager
+def server(api: str) -> Iterator[None]:
+    """Prefect has read its settings before: without its address there it starts a second server."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings(updates={PREFECT_API_URL: api}):
+        yield

@@ -1,0 +1,124 @@
+"""The flow of an update: the nodes of flows/dag.py with an existing model, then the figures before and after."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from prefect import Flow, flow, get_run_logger
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
+from rich.markup import escape
+
+from artifacts.errors import StoreError
+from artifacts.records import Ref
+from flows.flow import RecipeName
+from flows.graph import run_nodes, summary
+from flows.graph.prepare import Device
+from flows.updates.counts import update_counts, update_summary
+from flows.updates.figures import FELL, BeforeAndAfter, before_and_after
+from flows.updates.prepare import MEASURE, Update, prepare_update
+from pipeline.errors import InputError
+from tasks import page
+from tasks.run import report_line
+from tasks.terminal import print_line
+
+
+@dataclass(frozen=True)
+class Updated:
+    """A finished update."""
+
+    refs: Mapping[str, Ref]
+    counts: Mapping[str, int]
+    figures: BeforeAndAfter | None
+    """None: nothing to compare."""
+
+    @property
+    def fell(self) -> bool:
+        return self.figures is not None and self.figures.fell
+
+    @property
+    def lines(self) -> list[str]:
+        """What has been read and encoded; then the figures."""
+        return [update_summary(self.counts), *([] if self.figures is None else [self.figures.line])]
+
+
+def flow_of(prepared: Update | None = None) -> Flow[..., Any]:
+    """The flow of an update that the command line has prepared. None: the flow prepares it from its parameters."""
+    name = partial(run_nodes.run_name, prepared.run if prepared else None, "recipe")
+
+    @flow(name="update", flow_run_name=name, persist_result=False)
+    def update(
+        recipe: RecipeName,
+        set: list[str] = [],  # noqa: B006 (Prefect's form needs a list, and nothing changes it)
+        judged: str | None = None,
+        measure: str = MEASURE,
+        store: str | None = None,
+        device: Device = None,
+    ) -> Any:
+        """Updates a collection with new, changed and deleted files, without training, and compares the figures.
+
+        Args:
+            recipe: The name of one of the project's recipes, or the path of a YAML file; its newest run is updated.
+            set: Changes to the settings of that run, such as bm25.k1=1.2.
+            judged: A folder with your test questions in BEIR's layout, such as that of `judge`; if empty, the run's.
+            measure: The measure that is compared: RR@10, nDCG@10, R@100, ...
+            store: The folder of artifacts; if empty, COCONDENSER_STORE or ./store.
+            device: auto, cpu or cuda; if empty, that of the recipe.
+        """
+        try:
+            one = prepared or prepare_update(recipe, set, judged, measure, store, device)
+        except (InputError, StoreError) as error:
+            return run_nodes.refused(error)
+        started = run_nodes.run_created()
+        refs = run_nodes.run_graph(
+            one.run,
+            ready=lambda node, done: run_nodes.check_later_nodes(node, done.refs, one.run.wanted),
+            show=lambda done: summary.show(one.run.recipe, done.refs, one.run.store.root),
+        )
+        updated = Updated(refs, update_counts(one.run.store, refs, started), compared(one, refs))
+        show_lines(updated)
+        if updated.figures is not None:
+            page.best_effort(show_figures, updated.figures.line)
+        return ended(updated)
+
+    return update
+
+
+def show_lines(updated: Updated) -> None:
+    """In the terminal and in the log. Lower figures are a warning."""
+    summary_line, *figures = updated.lines
+    print_line(f"\n{escape(summary_line)}")
+    for line in figures:
+        print_line(f"[yellow]{escape(line)}[/]" if updated.fell else escape(line))
+    for line in updated.lines:
+        get_run_logger().info(line)
+
+
+def ended(updated: Updated) -> State[Updated]:
+    """The state of a finished update, which an automation sees. Its message is the last line."""
+    return Completed(name=FELL if updated.fell else None, message=updated.lines[-1], data=updated)
+
+
+def compared(one: Update, refs: Mapping[str, Ref]) -> BeforeAndAfter | None:
+    """None, and a line with the reason, if the runs have no test question in common.
+
+    Raises InputError if the user's own test questions cannot be answered.
+    """
+    try:
+        return before_and_after(one.run.store, one.engine, refs["evaluate"], one.measure, one.judged)
+    except InputError as error:
+        if one.judged is not None:
+            raise
+        report_line(f"no figures to compare: {error}")
+        return None
+
+
+def show_figures(line: str) -> None:
+    from prefect.artifacts import create_markdown_artifact
+
+    create_markdown_artifact(line, key="update", description="Figures before and after the update")
+
+
+update = flow_of()
+"""As Prefect deploys it."""

@@ -1,0 +1,145 @@
+"""The figures before and after an update, on the user's test questions or on the runs' own."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from answering import make_store
+
+from artifacts.runs import record_run
+from artifacts.runs import runs as all_runs
+from artifacts.store import Store
+from flows.serving.engine import Engine, evaluated_engines
+from flows.updates.figures import FELL, BeforeAndAfter, before_and_after, trained_run
+from flows.updates.flow import Updated, ended
+from flows.updates.judged import answerable, read_judged
+from pipeline.errors import InputError
+
+pytestmark = pytest.mark.usefixtures("kept_searchers")
+SUBJECTS = [f"{name}{kind}" for name in ("harbour", "violin", "glacier", "orchard") for kind in ("one", "two", "six")]
+
+
+def write_judged(folder: Path, **documents: str) -> Path:
+    """A folder of `judge`: one question per subject, whose passage `p-SUBJECT` is relevant. `documents`: of passages
+    whose document is not called as their subject is."""
+    (folder / "qrels").mkdir(parents=True)
+    corpus = [{"_id": f"p-{s}", "doc_id": documents.get(s, s), "title": "", "text": s} for s in SUBJECTS]
+    for name, rows in (("corpus", corpus), ("queries", [{"_id": f"q-{s}", "text": s} for s in SUBJECTS])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = ["query-id\tcorpus-id\tscore", *(f"q-{s}\tp-{s}\t2" for s in SUBJECTS)]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def passages(*more: tuple[str, str]) -> list[tuple[str, str, str, str]]:
+    """A document per subject, then `more`: (document, text)."""
+    rows = [*((s, f"about the {s} and its many other things") for s in SUBJECTS), *more]
+    return [(f"{document}#{n}", document, "", text) for n, (document, text) in enumerate(rows)]
+
+
+def add_update(store: Store, other: Store) -> None:
+    """Records the run of another store as an update of the first one's."""
+    (first,), (update,) = (list(evaluated_engines(one, "one")) for one in (store, other))
+    nodes = {}
+    for node, ref in update.run.nodes.items():
+        path = store.objects / ref.digest
+        if not path.exists():
+            shutil.copytree(ref.path, path)
+        nodes[node] = replace(ref, path=path)
+    model = str(first.run.nodes[first.model].path)
+    details = {"recipe": {**update.run.details["recipe"], "model": model}}
+    record_run(store, "one", nodes, details)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A run and its update, in which three more documents contain nothing but each subject."""
+    one, other = (tmp_path_factory.mktemp(name) for name in ("before", "after"))
+    crowd = [(f"new{n}", f"{s} {s}") for s in SUBJECTS for n in range(3)]
+    many = passages(*crowd)
+    store = make_store(one, passages(), SUBJECTS[0], np.zeros((len(SUBJECTS), 1)), depth=50)
+    add_update(store, make_store(other, many, SUBJECTS[0], np.zeros((len(many), 1)), depth=50))
+    return store
+
+
+@pytest.fixture(autouse=True)
+def by_bm25(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "by", property(lambda self: "bm25"))
+
+
+def test_figures_on_the_users_questions_fall(store: Store, tmp_path: Path) -> None:
+    judged = read_judged(write_judged(tmp_path / "judged"))
+    after, before = evaluated_engines(store, "one")
+    found = before_and_after(store, before, after.run.nodes["evaluate"], "RR@10", judged)
+    assert (found.questions, found.difference.a, found.difference.b) == (12, 1.0, 0.25)
+    assert found.fell
+    of = f"{tmp_path / 'judged'}, since {before.run.created[:10]}"
+    assert found.line == f"RR@10 on 12 questions of {of}: 1.000 → .250 (p < .001), lower"
+    assert found.as_json()["fell"] is True
+    assert "p_holm" not in found.as_json()
+
+
+def test_the_runs_own_questions_are_compared_without_others(store: Store) -> None:
+    after, before = evaluated_engines(store, "one")
+    found = before_and_after(store, before, after.run.nodes["evaluate"], "RR@10", None)
+    assert (found.questions, found.of, found.fell) == (1, "dev", False)
+
+
+def test_a_series_of_updates_is_compared_with_its_first_run(store: Store) -> None:
+    after, before = evaluated_engines(store, "one")
+    assert trained_run(store, after).run == before.run
+    assert trained_run(store, before).run == before.run
+
+
+def test_a_document_that_no_longer_exists_asks_nothing(store: Store, tmp_path: Path) -> None:
+    _, before = evaluated_engines(store, "one")
+    judged = read_judged(write_judged(tmp_path / "judged", **{SUBJECTS[0]: "removed.md"}))
+    assert answerable(judged, before, 1) == [f"q-{s}" for s in SUBJECTS[1:]]
+    assert answerable(judged, before, 3) == []
+
+
+def test_ids_are_those_of_documents_without_a_corpus(tmp_path: Path) -> None:
+    folder = write_judged(tmp_path / "judged")
+    (folder / "corpus.jsonl").unlink()
+    assert read_judged(folder).grades[f"q-{SUBJECTS[0]}"] == {f"p-{SUBJECTS[0]}": 2}
+
+
+@pytest.mark.parametrize(
+    ("damage", "line"),
+    [
+        (lambda folder: shutil.rmtree(folder), "no such folder; queries.jsonl and qrels/test.tsv are expected in it"),
+        (lambda folder: (folder / "queries.jsonl").unlink(), "queries.jsonl does not exist, plain or compressed"),
+        (lambda folder: shutil.rmtree(folder / "qrels"), "qrels/test.tsv does not exist, plain or compressed"),
+        (lambda folder: (folder / "queries.jsonl").write_text('{"_id": "x", "text": "y"}'), "no question of test.tsv"),
+        (lambda folder: (folder / "queries.jsonl").write_text("{"), "queries.jsonl:1: "),
+    ],
+)
+def test_a_wrong_folder_of_questions_is_refused_in_one_line(tmp_path: Path, damage, line: str) -> None:
+    folder = write_judged(tmp_path / "judged")
+    damage(folder)
+    with pytest.raises(InputError) as error:
+        read_judged(folder)
+    assert line in str(error.value)
+    assert str(folder) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_state_of_an_update_says_whether_figures_fell(store: Store, tmp_path: Path) -> None:
+    counts = {"documents": 3, "passages": 9, "shards": 2, "shards_encoded": 1, "shards_reused": 1}
+    judged = read_judged(write_judged(tmp_path / "judged"))
+    after, before = evaluated_engines(store, "one")
+    lower = before_and_after(store, before, after.run.nodes["evaluate"], "RR@10", judged)
+    same = before_and_after(store, before, before.run.nodes["evaluate"], "RR@10", judged)
+
+    def state(figures: BeforeAndAfter | None) -> tuple[str, str | None]:
+        found = ended(Updated({}, counts, figures))
+        assert found.is_completed()
+        return found.name, found.message
+
+    assert state(lower) == (FELL, lower.line)
+    assert state(same) == ("Completed", same.line)
+    assert state(None) == ("Completed", "3 documents, 9 passages: 1 of 2 shards encoded again, 1 reused")
+    assert len(all_runs(store)) == 2
