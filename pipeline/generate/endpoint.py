@@ -4,7 +4,6 @@ The key is in this object and in the header of a request, nowhere else: it follo
 everything that the server sends back.
 """
 
-import json
 import os
 import re
 import threading
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
-from pipeline.data.text.token_estimate import estimated_tokens
 from pipeline.errors import InputError, reason
 from pipeline.formatting import counted
 from pipeline.generate.answer_store import Answer
+from pipeline.generate.chat_completion import SHOWN, Malformed, message_of, parse
 from pipeline.generate.config import ServerConfig
 from pipeline.generate.connections import Connections
 from pipeline.generate.prompts import Message
@@ -44,8 +43,6 @@ SILENCE = 30.0
 """Seconds without an answer after which a line says so, and again after each further one."""
 GRACE = 2.0
 """Seconds that an interrupted run waits for requests that are being answered: they are paid for."""
-SHOWN = 200
-"""Characters of a server's message."""
 INSTEAD = "[key]"
 SHORTEST_KEY = 12
 """Characters. A shorter one is no secret but what servers without keys get, such as `EMPTY` or `x`: questions may have
@@ -192,7 +189,10 @@ class Endpoint:
             return self._send(messages)
         if status != 200:
             raise Refused(f"status {status}{self._message(text)}")
-        answer = parse(text, messages)
+        try:
+            answer = parse(text, messages)
+        except Malformed as error:
+            raise _Again(str(error)) from None
         return answer._replace(text=self._without_key(answer.text))
 
     def _read(self, response: "httpx.Response", started: float) -> str:
@@ -242,41 +242,6 @@ def read_key(config: ServerConfig, environment: Mapping[str, str]) -> str:
             f"{config.key_variable}: the key in this environment variable has spaces or unusual characters"
         )
     return key
-
-
-def parse(text: str, messages: Sequence[Message]) -> Answer:
-    """Returns the answer in a body of OpenAI's format. Raises _Again for another body."""
-    try:
-        value = json.loads(text)
-        content = value["choices"][0]["message"]["content"]
-    except (ValueError, RecursionError, LookupError, TypeError):
-        raise _Again(f"no chat completion: '{one_line(text, SHOWN)}'") from None
-    if content is None:  # a refusal
-        content = ""
-    if not isinstance(content, str):
-        raise _Again(f"no chat completion with text: '{one_line(text, SHOWN)}'")
-    content = content.encode(errors="replace").decode()  # halves of surrogate pairs
-    asked = sum(estimated_tokens(message["content"]) for message in messages)
-    usage = value.get("usage")
-    counts = usage if isinstance(usage, dict) else {}
-    return Answer(
-        content,
-        _count(counts.get("prompt_tokens"), asked),
-        _count(counts.get("completion_tokens"), estimated_tokens(content)),
-    )
-
-
-def _count(value: Any, estimate: int) -> int:
-    return value if type(value) is int and 0 <= value < 1 << 31 else estimate
-
-
-def message_of(text: str) -> str:
-    """Returns the message in an error's body; the whole body if it is not in OpenAI's format."""
-    try:
-        error = json.loads(text)["error"]
-        return str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, RecursionError, LookupError, TypeError):
-        return text
 
 
 def host_of(address: str) -> str:

@@ -13,7 +13,8 @@ from language_models import KEY, Reply, chat, config, server
 from pipeline.errors import InputError
 from pipeline.generate import endpoint
 from pipeline.generate.answer_store import Answer
-from pipeline.generate.endpoint import INSTEAD, Endpoint, Failed, parse, read_key, wait_of
+from pipeline.generate.chat_completion import parse
+from pipeline.generate.endpoint import INSTEAD, Endpoint, Failed, read_key, wait_of
 
 ASKED = [{"role": "user", "content": "a question of forty characters, or so, ok"}]
 
