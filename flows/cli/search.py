@@ -1,6 +1,9 @@
 """`cocondenser search`: answers a question from a finished run."""
 
+import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -39,6 +42,18 @@ Reranker = Annotated[
 ]
 
 
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """No garbage is collected, not even at the end of the process: that takes a tenth of the time of one question."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@without_collections()
 def search(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="Question, in quotes.")],
     k: Annotated[
