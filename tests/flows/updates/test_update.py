@@ -118,6 +118,14 @@ def test_settings_that_differ_from_the_models_training_are_refused(store: Store)
         resolve_update(store, "text", ["encoder.title_tokens=9"])
 
 
+def test_a_model_with_trained_prefixes_is_updated(store: Store) -> None:
+    model = record(store, 1, "encoder.dimensions=[768, 384]", "index.dimension=384", "initial.hidden_size=768")
+    resolved, settings, _ = resolve_update(store, "text", [])
+    assert (resolved.model, resolved.encoder.dimensions, resolved.index.dimension) == (model, None, 384)
+    record(store, 2, *settings, dense="model")
+    assert len(resolve_update(store, "text", [])[1]) == len(settings)
+
+
 def test_an_existing_model_needs_no_field_of_a_training() -> None:
     recipe = resolve("tiny", ["model=absent", "condenser.skip_from=9", "stage2.negative_depth=999999"])
     assert [n.name for n in nodes(recipe)] == READY
