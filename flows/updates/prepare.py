@@ -12,8 +12,8 @@ from flows.graph.selection import store_folder
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, resolve
 from flows.serving.engine import Engine, evaluated_engines
+from flows.serving.series import SERIES, series_of, trained_run
 from flows.updates.judged import JudgedQuestions, answerable, read_judged
-from flows.updates.series import SERIES, series_of, trained_run
 from pipeline.errors import InputError
 from pipeline.evaluate.compare import known_measure
 from pipeline.evaluate.measures import MEASURES
