@@ -125,14 +125,37 @@ class _Others(_Part):
     collections: list[_OtherCollection] = Field(min_length=1)
 
 
+class _Dimension(_Part):
+    dimension: int = Field(gt=0)
+    ndcg: _Figure = Field(alias="nDCG@10")
+    recall: _Figure = Field(alias="R@100")
+    bytes: int = Field(ge=0)
+
+
+class _Dimensions(_Part):
+    split: Literal["dev", "test"]
+    questions: int = Field(gt=0)
+    rows: list[_Dimension] = Field(min_length=1)
+
+
 def read_others(refs: Mapping[str, Ref]) -> dict[str, Any] | None:
     """Reads others.json; None if the run measured no other collections. Raises InputError if it is damaged."""
-    if "others" not in refs:
+    return _read_checked(refs, "others", _Others)
+
+
+def read_dimensions(refs: Mapping[str, Ref]) -> dict[str, Any] | None:
+    """Reads dimensions.json; None if no prefixes of vectors were trained. Raises InputError if it is damaged."""
+    return _read_checked(refs, "dimensions", _Dimensions)
+
+
+def _read_checked(refs: Mapping[str, Ref], node: str, model: type[_Part]) -> dict[str, Any] | None:
+    """Reads NODE.json of the node's artifact."""
+    if node not in refs:
         return None
-    path = refs["others"].path / "others.json"
-    others = read_json(path)
-    _check(_Others, others, path)
-    return others
+    path = refs[node].path / f"{node}.json"
+    found = read_json(path)
+    _check(model, found, path)
+    return found
 
 
 def _check(model: type[_Part], value: Mapping[str, Any], path: Path) -> None:

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from artifacts.runs import RunRecord
+from artifacts.store import Store
 from flows.serving.engine import Engine, check_whole
 from flows.serving.question import Reranking
+from flows.serving.series import trained_run
 from pipeline.errors import InputError
 from pipeline.evaluate.reranked import below, rerank_warning
 from pipeline.runtime.launch import gpus
@@ -23,8 +26,8 @@ class RerankerSource:
     name: str
     most: int
     """Maximum number of passages for each question."""
-    nodes: tuple[str, ...] = ()
-    """Those of the run; none for an existing cross-encoder."""
+    run: RunRecord | None = None
+    """The run that trained them; None for an existing cross-encoder."""
     warning: str = ""
     """A line if the run's evaluation found it worse than the retriever on dev."""
 
@@ -36,9 +39,13 @@ def check_number(number: int) -> None:
 
 
 def own_reranker(engine: Engine, number: int) -> RerankerSource:
-    """The run's cross-encoders. Raises InputError if it has none, or if the store has lost one."""
-    run = engine.run
-    found = {node: ref.path for node, ref in run.nodes.items() if ref.stage == "cross_encoder"}
+    """The run's cross-encoders; those of the run that trained the model, if the run is an update.
+
+    Raises InputError if there is none, or if the store has lost one.
+    """
+    if not cross_encoders(engine.run):  # an update trains nothing
+        engine = trained_run(Store.of(engine.run.nodes["evaluate"]), engine)
+    run, found = engine.run, cross_encoders(engine.run)
     if not found:
         trains = f"`cocondenser run {run.name} --set rerank.depth=100 --set 'rerank.splits=[dev]'` trains one"
         existing = (run.details.get("recipe") or {}).get("model") is not None
@@ -52,7 +59,12 @@ def own_reranker(engine: Engine, number: int) -> RerankerSource:
             f"--rerank: the run of {run.name} has lost {', '.join(lost)}; `cocondenser run {run.name}` builds it again"
         )
     warning = warning_of(engine.metrics, [ref.metrics for ref in run.nodes.values() if ref.stage == "soft_labels"])
-    return RerankerSource(tuple(found.values()), ", ".join(found), number, tuple(found), warning)
+    return RerankerSource(tuple(found.values()), ", ".join(found), number, run, warning)
+
+
+def cross_encoders(run: RunRecord) -> dict[str, Path]:
+    """{node: folder}."""
+    return {node: ref.path for node, ref in run.nodes.items() if ref.stage == "cross_encoder"}
 
 
 def warning_of(metrics: Mapping[str, Any], labelled: list[dict[str, Any]]) -> str:
@@ -67,13 +79,14 @@ def warning_of(metrics: Mapping[str, Any], labelled: list[dict[str, Any]]) -> st
     return next(filter(None, lines), "")
 
 
-def open_reranking(engine: Engine, source: RerankerSource, often: bool) -> Reranking:
+def open_reranking(source: RerankerSource, often: bool) -> Reranking:
     """Loads the cross-encoders, on a GPU if there is one. `often`: for many questions at once.
 
     Raises InputError if one is damaged.
     """
     from pipeline.cross_encoder.reranker import open_reranker
 
-    for node in source.nodes:
-        check_whole(engine.run, node)
+    if source.run is not None:
+        for node in cross_encoders(source.run):
+            check_whole(source.run, node)
     return Reranking(open_reranker(source.folders, "cuda" if gpus() else "cpu", often), source.name, source.most)

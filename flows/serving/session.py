@@ -60,7 +60,7 @@ def open_session(
                 dense = open_dense(engine, passages.count, often)
             except InputError as error:
                 leave_out("dense", error)
-        reranking = None if reranker is None else open_reranking(engine, reranker, often)
+        reranking = None if reranker is None else open_reranking(reranker, often)
         if searcher is not None:
             try:
                 searcher.wait()

@@ -1,14 +1,13 @@
 """Whether an update changes the figures on test questions."""
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from artifacts.records import Ref
-from artifacts.store import Store
+from artifacts.runs import RunRecord
+from flows.graph.run_schema import read_metrics
 from flows.runs.compare import compare_runs
 from flows.runs.evaluated import EvaluatedRun, read_evaluated
-from flows.serving.engine import Engine, evaluated_engines
+from flows.serving.engine import Engine
 from flows.updates.judged import JudgedQuestions, answerable, measured
 from pipeline.errors import InputError
 from pipeline.evaluate.compare import ComparedPair, compare_systems
@@ -55,15 +54,12 @@ class BeforeAndAfter:
         return {**found, **pair, "fell": self.fell}
 
 
-def before_and_after(
-    store: Store, engine: Engine, evaluate: Ref, measure: str, judged: JudgedQuestions | None
-) -> BeforeAndAfter:
-    """Compares the run that trained the model of `engine` with the update whose evaluation is `evaluate`.
+def before_and_after(before: Engine, update: RunRecord, measure: str, judged: JudgedQuestions | None) -> BeforeAndAfter:
+    """Compares a run with its update, each by the search method that answers.
 
-    `judged`: questions instead of the runs' own. Raises InputError if there is no question in common.
+    `judged`: questions instead of the runs' own. Raises InputError if there is no question in common, and JavaFailed.
     """
-    before = trained_run(store, engine)
-    after = next(one for one in evaluated_engines(store, engine.run.name) if one.run.nodes["evaluate"] == evaluate)
+    after = Engine(update, read_metrics(update.nodes) or {})
     if judged is not None:
         return _on_judged(judged, before, after, measure)
     both = compare_runs(_evaluated(before), _evaluated(after), measure, 0, "randomisation", SAMPLES, SEED)
@@ -71,25 +67,6 @@ def before_and_after(
     if answering is None:
         raise InputError(*both.warnings[-1:])
     return BeforeAndAfter(measure, both.questions, both.split, before.run.created, answering.figures)
-
-
-def trained_run(store: Store, engine: Engine) -> Engine:
-    """The run with which a series of updates begins, or the oldest of the series that the store still has.
-
-    The difference to it shows many small falls too.
-    """
-    for older in evaluated_engines(store, engine.run.name):
-        if older.run.created < engine.run.created and older.is_complete() and _uses_model_of(engine, older):
-            engine = older
-    return engine
-
-
-def _uses_model_of(update: Engine, older: Engine) -> bool:
-    """Whether the model of an update is that of a run before."""
-    model = update.run.details.get("recipe", {}).get("model")
-    if model is None or older.metrics["dense"] is None:
-        return False
-    return Path(model).name == older.run.nodes[older.model].digest
 
 
 def _evaluated(engine: Engine) -> EvaluatedRun:
@@ -100,9 +77,7 @@ def _evaluated(engine: Engine) -> EvaluatedRun:
 
 def _on_judged(judged: JudgedQuestions, before: Engine, after: Engine, measure: str) -> BeforeAndAfter:
     relevance = int(after.metrics["config"]["relevance"])
-    query_ids = answerable(judged, after, relevance)
-    if not query_ids:
-        raise InputError(f"{judged.folder}: the collection has no document that is relevant to a test question")
+    query_ids = answerable(judged, [before, after], relevance)
 
     def figures(engine: Engine) -> dict[str, dict[str, float]]:
         values_Q = measured(judged, engine, query_ids, measure, relevance)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -11,10 +12,13 @@ from prefect.states import Completed
 from rich.markup import escape
 
 from artifacts.errors import StoreError
+from artifacts.live import protect_from_gc
 from artifacts.records import Ref
+from artifacts.runs import RunRecord
 from flows.flow import RecipeName
 from flows.graph import run_nodes, summary
 from flows.graph.prepare import Device
+from flows.serving.series import trained_run
 from flows.updates.counts import update_counts, update_summary
 from flows.updates.figures import FELL, BeforeAndAfter, before_and_after
 from flows.updates.prepare import MEASURE, Update, prepare_update
@@ -32,15 +36,6 @@ class Updated:
     counts: Mapping[str, int]
     figures: BeforeAndAfter | None
     """None: nothing to compare."""
-
-    @property
-    def fell(self) -> bool:
-        return self.figures is not None and self.figures.fell
-
-    @property
-    def lines(self) -> list[str]:
-        """What has been read and encoded; then the figures."""
-        return [update_summary(self.counts), *([] if self.figures is None else [self.figures.line])]
 
 
 def flow_of(prepared: Update | None = None) -> Flow[..., Any]:
@@ -71,42 +66,46 @@ def flow_of(prepared: Update | None = None) -> Flow[..., Any]:
         except (InputError, StoreError) as error:
             return run_nodes.refused(error)
         started = run_nodes.run_created()
-        refs = run_nodes.run_graph(
-            one.run,
-            ready=lambda node, done: run_nodes.check_later_nodes(node, done.refs, one.run.wanted),
-            show=lambda done: summary.show(one.run.recipe, done.refs, one.run.store.root),
-        )
-        updated = Updated(refs, update_counts(one.run.store, refs, started), compared(one, refs))
-        show_lines(updated)
-        if updated.figures is not None:
-            page.best_effort(show_figures, updated.figures.line)
-        return ended(updated)
+        with protect_from_gc(one.run.store, one.run.name):
+            refs = run_nodes.run_graph(
+                one.run,
+                ready=lambda node, done: run_nodes.check_later_nodes(node, done.refs, one.run.wanted),
+                show=lambda done: summary.show(one.run.recipe, done.refs, one.run.store.root),
+            )
+            counts = update_counts(one.run.store, refs, started)
+            print_line("")
+            show_line(update_summary(counts))
+            figures = compared(one, refs, started)
+        if figures is not None:
+            show_line(figures.line, warning=figures.fell)
+            page.best_effort(show_figures, figures.line)
+        return ended(Updated(refs, counts, figures))
 
     return update
 
 
-def show_lines(updated: Updated) -> None:
-    """In the terminal and in the log. Lower figures are a warning."""
-    summary_line, *figures = updated.lines
-    print_line(f"\n{escape(summary_line)}")
-    for line in figures:
-        print_line(f"[yellow]{escape(line)}[/]" if updated.fell else escape(line))
-    for line in updated.lines:
-        get_run_logger().info(line)
+def show_line(line: str, warning: bool = False) -> None:
+    """In the terminal and in the log."""
+    print_line(f"[yellow]{escape(line)}[/]" if warning else escape(line))
+    get_run_logger().info(line)
 
 
 def ended(updated: Updated) -> State[Updated]:
-    """The state of a finished update, which an automation sees. Its message is the last line."""
-    return Completed(name=FELL if updated.fell else None, message=updated.lines[-1], data=updated)
+    """The state of a finished update, which an automation sees. Its message is the figures, if there are any."""
+    if updated.figures is None:
+        return Completed(message=update_summary(updated.counts), data=updated)
+    return Completed(name=FELL if updated.figures.fell else None, message=updated.figures.line, data=updated)
 
 
-def compared(one: Update, refs: Mapping[str, Ref]) -> BeforeAndAfter | None:
-    """None, and a line with the reason, if the runs have no test question in common.
+def compared(one: Update, refs: Mapping[str, Ref], started: datetime) -> BeforeAndAfter | None:
+    """Compares the run that trained the model with the update. `started`: with time zone.
 
+    None, and a line with the reason, if the runs have no test question in common.
     Raises InputError if the user's own test questions cannot be answered.
     """
+    update = RunRecord(one.run.name, started.astimezone(UTC).isoformat(), {**refs}, {**one.run.details})
     try:
-        return before_and_after(one.run.store, one.engine, refs["evaluate"], one.measure, one.judged)
+        return before_and_after(trained_run(one.run.store, one.engine), update, one.measure, one.judged)
     except InputError as error:
         if one.judged is not None:
             raise

@@ -1,7 +1,7 @@
 """Test questions of a folder in BEIR's layout, such as that of `judge`, on a collection that has changed since."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,12 +48,16 @@ def read_judged(folder: Path) -> JudgedQuestions:
     qrels = read_qrels(qrels_path)
     passage_ids = {passage_id for grades in qrels.values() for passage_id in grades}
     document = _documents(text_files.find(folder, "corpus.jsonl"), passage_ids)
-    texts = {}
+    texts: dict[str, str] = {}
+    places: dict[str, str] = {}
     for place, row in text_files.json_lines(queries_path):
         query_id = text_files.text_of(place, row, "_id")
-        if query_id in qrels:
-            texts[query_id] = text_files.text_of(place, row, "text")
-            check_question_text(place, texts[query_id])
+        if query_id not in qrels:
+            continue
+        if query_id in places:
+            raise InputError(f"{place}: query '{query_id}' is already at {places[query_id]}")
+        texts[query_id], places[query_id] = text_files.text_of(place, row, "text"), place
+        check_question_text(place, texts[query_id])
     grades: dict[str, dict[str, int]] = {}
     for query_id in texts:
         of_question = grades.setdefault(query_id, {})
@@ -68,13 +72,15 @@ def read_judged(folder: Path) -> JudgedQuestions:
 def measured(judged: JudgedQuestions, engine: Engine, query_ids: list[str], name: str, relevance: int) -> np.ndarray:
     """The measure `name` of the documents that a run finds for each question, float64 [questions].
 
-    A question that it cannot answer counts as 0. Raises InputError for a damaged run, and JavaFailed.
+    Judged documents that its collection does not have do not count: nothing can find them. A question that it cannot
+    answer counts as 0. Raises InputError for a damaged run, and JavaFailed.
     """
     cutoff = re.search(r"@(\d+)$", name)
     depth = int(cutoff[1]) if cutoff else MOST
     found = ranked_documents(judged, engine, query_ids, depth)
+    grades = grades_there(judged, engine)
     ranks = {query_id: ranked for query_id, ranked in found.items() if ranked}
-    values_QM = measure(ranks, query_ids, {q: judged.grades[q] for q in query_ids}, relevance)
+    values_QM = measure(ranks, query_ids, {q: grades[q] for q in query_ids}, relevance)
     values_Q: np.ndarray = values_QM[:, MEASURES.index(name)]
     return values_Q
 
@@ -97,15 +103,23 @@ def ranked_documents(
     return found
 
 
-def answerable(judged: JudgedQuestions, engine: Engine, relevance: int) -> list[str]:
-    """The questions with a relevant document that the collection of a run still has."""
-    relevant = {q: {d for d, grade in grades.items() if grade >= relevance} for q, grades in judged.grades.items()}
-    wanted = sorted(set().union(*relevant.values()))
-    if not wanted:
-        return []
+def answerable(judged: JudgedQuestions, engines: Sequence[Engine], relevance: int) -> list[str]:
+    """The questions with a relevant document in the collection of each run. Raises InputError if there is none."""
+    query_ids = [*judged.grades]
+    for engine in engines:
+        grades = grades_there(judged, engine)
+        query_ids = [q for q in query_ids if max(grades[q].values(), default=relevance - 1) >= relevance]
+    if not query_ids:
+        raise InputError(f"{judged.folder}: no test question has a relevant document in the collection")
+    return query_ids
+
+
+def grades_there(judged: JudgedQuestions, engine: Engine) -> Qrels:
+    """The judgements of documents that the collection of a run has; of some questions none."""
+    wanted = sorted(set().union(*judged.grades.values()))
     table = read_table(engine.collection / "passages.parquet", columns=["doc_id"], filters=[("doc_id", "in", wanted)])
     there = {*pc.unique(table["doc_id"]).to_pylist()}
-    return [query_id for query_id, documents in relevant.items() if documents & there]
+    return {q: {d: grade for d, grade in grades.items() if d in there} for q, grades in judged.grades.items()}
 
 
 def _documents(corpus: Path | None, passage_ids: set[str]) -> dict[str, str]:

@@ -12,7 +12,8 @@ from flows.graph.selection import store_folder
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, resolve
 from flows.serving.engine import Engine, evaluated_engines
-from flows.updates.judged import JudgedQuestions, read_judged
+from flows.serving.series import SERIES, series_of, trained_run
+from flows.updates.judged import JudgedQuestions, answerable, read_judged
 from pipeline.errors import InputError
 from pipeline.evaluate.compare import known_measure
 from pipeline.evaluate.measures import MEASURES
@@ -52,6 +53,8 @@ def prepare_update(
     if questions is not None and known not in MEASURES:
         raise InputError(f"--measure {measure}: needs answers, and {questions.folder} has judgements")
     resolved, settings, engine = resolve_update(artifact_store, recipe, [*changes])
+    if questions is not None:
+        answerable(questions, [trained_run(artifact_store, engine)], resolved.evaluate.relevance)
     run = prepare(resolved, settings, store=artifact_store.root, device=device)
     parameters = {
         "recipe": recipe,
@@ -61,7 +64,8 @@ def prepare_update(
         "store": str(artifact_store.root),
         "device": device,
     }
-    return Update(replace(run, parameters=parameters), engine, known, questions)
+    details = {**run.details, SERIES: series_of(engine.run)}
+    return Update(replace(run, parameters=parameters, details=details), engine, known, questions)
 
 
 def resolve_update(store: Store, recipe: str, changes: list[str]) -> tuple[Recipe, list[str], Engine]:
@@ -82,7 +86,7 @@ def resolve_update(store: Store, recipe: str, changes: list[str]) -> tuple[Recip
     resolved = resolve(recipe, settings)
     trained, requested = recipe_of(engine.run, "encoder")["encoder"], resolved.encoder.model_dump(mode="json")
     for field in trained:
-        if requested.get(field) != trained[field]:
+        if field != "dimensions" and requested.get(field) != trained[field]:
             raise InputError(
                 f"encoder.{field}: {requested.get(field)}, but the model was trained with {trained[field]}"
             )
@@ -112,6 +116,7 @@ def _settings(engine: Engine, changes: list[str]) -> list[str]:
     adopted = {
         "model": path(engine.model),
         "adapt.queries": "null",  # the model has been adapted
+        "encoder.dimensions": "null",  # its prefixes have been trained
         "evaluate.others": "[]",  # there is no start to compare it with
         "rerank": "null",
         "attention.sections": "0",  # the model has not changed

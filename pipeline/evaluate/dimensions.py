@@ -17,6 +17,7 @@ from pipeline.evaluate.tables.dimensions_table import SHOWN
 from pipeline.runtime.work import Metrics, Work
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow
 
     from pipeline.data.documents import Documents
@@ -26,12 +27,15 @@ INDEX, RUN = "index_", "run_"
 
 
 def dimensions(config: EvaluateConfig, collection: Path, work: Work, **inputs: Path) -> Metrics:
-    """Writes dimensions.json: {split, questions, rows}; a row has `dimension`, the measures SHOWN and `bytes`.
+    """Writes dimensions.json: {split, questions, rows}; a row has `dimension`, `bytes`, and the measures SHOWN, each
+    {mean, low, high} with the ends of the 95 % interval.
 
     `inputs`: by dimension the index (`index_64`) and the run in it (`run_64`). Of test questions, or dev questions if
     no test question has a relevant passage; `bytes`: of an index, for each passage. Raises InputError if no question
     can be measured.
     """
+    from pipeline.evaluate.significance.bootstrap import summary
+
     passage_ids = passage_id_array(collection)
     documents = read_documents(collection, passage_ids)
     indexes = {name.removeprefix(INDEX): folder for name, folder in inputs.items() if name.startswith(INDEX)}
@@ -41,17 +45,19 @@ def dimensions(config: EvaluateConfig, collection: Path, work: Work, **inputs: P
             break
     else:
         raise InputError(f"{collection}: no dev or test question has a relevant passage, to compare dimensions by")
+    values = {
+        dimension: measured(config, inputs[RUN + dimension], split, query_ids, qrels, passage_ids, documents)
+        for dimension in indexes
+    }
+    figures = summary(values, SHOWN, [], config.bootstrap_samples, config.seed)["systems"]
     rows = [
-        {
-            "dimension": int(dimension),
-            **measured(config, inputs[RUN + dimension], split, query_ids, qrels, passage_ids, documents),
-            "bytes": bytes_per_passage(folder),
-        }
+        {"dimension": int(dimension), **figures[dimension], "bytes": bytes_per_passage(folder)}
         for dimension, folder in indexes.items()
     ]
     found = {"split": split, "questions": len(qrels), "rows": rows}
     (work.out / "dimensions.json").write_text(json.dumps(found, indent=1) + "\n")
-    return {f"{row['dimension']}/{name}": row[name] for row in rows for name in (*SHOWN, "bytes")}
+    means = {f"{row['dimension']}/{name}": row[name]["mean"] for row in rows for name in SHOWN}
+    return {**means, **{f"{row['dimension']}/bytes": row["bytes"] for row in rows}}
 
 
 def measured(
@@ -62,8 +68,8 @@ def measured(
     qrels: Mapping[str, Mapping[str, int]],
     passage_ids: "pyarrow.Array",
     documents: "Documents",
-) -> dict[str, float]:
-    """Returns the mean of each measure in SHOWN. A question without results counts as zero."""
+) -> "np.ndarray":
+    """Returns the measures SHOWN, float64 [questions, measures]. A question without results counts as zero."""
     from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 
     run = read_run(folder, split, query_ids, passage_ids)
@@ -71,7 +77,7 @@ def measured(
         raise InputError(f"{folder / 'run.parquet'}: no rows of the split {split}")
     ranked = numbered(of_documents(run, documents, config.best_three_share), documents)
     values_QM = measure(as_ranks(ranked, query_ids, documents.ids), [*qrels], qrels, config.relevance)
-    return {name: float(values_QM[:, MEASURES.index(name)].mean()) for name in SHOWN}
+    return values_QM[:, [MEASURES.index(name) for name in SHOWN]]
 
 
 def bytes_per_passage(index: Path) -> int:

@@ -106,7 +106,7 @@ def run_flow(prepared: "Run[Recipe]") -> "Mapping[str, Ref]":
 
 def run_outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:
     """A run's artifacts, notices and results, for JSON."""
-    from flows.graph.run_schema import read_metrics, read_others
+    from flows.graph.run_schema import read_dimensions, read_metrics, read_others
     from pipeline.evaluate.tables.others_table import worse_sentences
     from pipeline.evaluate.tables.short_tables import all_notes
     from pipeline.notices import read_notices
@@ -119,6 +119,7 @@ def run_outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:
         "notes": all_notes(results) if results else [],
         "results": results,
         "others": {**others, "worse": worse_sentences(others)} if others else None,
+        "dimensions": read_dimensions(refs),
     }
 
 

@@ -1,18 +1,18 @@
-"""The table of a model's dimensions, for the report."""
+"""The table of a model's dimensions."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.formatting import share_text
+from pipeline.formatting import estimate_text
 
 SHOWN = ("nDCG@10", "R@100")
 """Its measures."""
 
 
 def dimensions_table(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Returns (heading, rows) from dimensions.json."""
+    """Returns (heading, rows) from dimensions.json; a row has each mean with its interval."""
     head = [f"dimensions, {found['questions']:,} questions of {found['split']}", *SHOWN, "bytes per passage"]
     return head, [
-        [f"{row['dimension']:,}", *(share_text(row[name]) for name in SHOWN), f"{row['bytes']:,}"]
+        [f"{row['dimension']:,}", *(estimate_text(row[name]) for name in SHOWN), f"{row['bytes']:,}"]
         for row in found["rows"]
     ]

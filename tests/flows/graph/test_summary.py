@@ -1,6 +1,8 @@
 """What a run prints at its end."""
 
+import io
 import json
+import logging
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,13 +10,16 @@ from typing import Any
 
 import pytest
 from others import OTHERS, WORSE
+from rich.console import Console
 
 from artifacts.records import Ref
 from flows.cli.running.run import run_outcome
-from flows.graph.run_schema import read_others
-from flows.graph.summary import markdown, mined_pages, next_line
+from flows.graph.run_schema import read_dimensions, read_others
+from flows.graph.summary import markdown, mined_pages, next_line, show
+from flows.recipes.recipe import resolve
 from pipeline.errors import InputError
 from pipeline.evaluate.tables.short_tables import NO_QUESTIONS
+from tasks.terminal import TERMINAL
 
 
 def test_the_next_command_is_a_search(monkeypatch, tmp_path: Path) -> None:
@@ -115,3 +120,45 @@ def test_a_damaged_table_of_other_collections_is_one_line(tmp_path: Path) -> Non
     for damaged in ({}, {**OTHERS, "collections": []}, {**OTHERS, "collections": [{"collection": "adi"}]}):
         with pytest.raises(InputError, match=r"others\.json: [^\n]+$"):
             read_others(others_ref(tmp_path, damaged))
+
+
+FIGURES = {"nDCG@10": {"mean": 0.4, "low": 0.35, "high": 0.45}, "R@100": {"mean": 0.9, "low": 0.85, "high": 0.95}}
+DIMENSIONS: dict[str, Any] = {
+    "split": "test",
+    "questions": 225,
+    "rows": [{"dimension": n, **FIGURES, "bytes": 4 * n} for n in (384, 192)],
+}
+
+
+def dimensions_ref(folder: Path, dimensions: dict[str, Any]) -> dict[str, Ref]:
+    (folder / "dimensions.json").write_text(json.dumps(dimensions))
+    return {"dimensions": Ref("dimensions", *["0" * 64] * 3, folder, {})}
+
+
+def test_the_dimensions_follow_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = [
+        "| dimensions, 225 questions of test | nDCG@10 | R@100 | bytes per passage |",
+        "|---|---|---|---|",
+        "| 384 | .400 [.350, .450] | .900 [.850, .950] | 1,536 |",
+        "| 192 | .400 [.350, .450] | .900 [.850, .950] | 768 |",
+    ]
+    assert markdown({"labels": {}, "splits": {}}, None, DIMENSIONS).splitlines()[-4:] == table
+    refs = dimensions_ref(tmp_path, DIMENSIONS)
+    assert run_outcome(refs)["dimensions"] == DIMENSIONS
+    assert run_outcome({})["dimensions"] is None
+    shown = Console(record=True, width=120, file=io.StringIO())
+    monkeypatch.setattr("prefect.get_run_logger", lambda: logging.getLogger("test"))
+    token = TERMINAL.set(shown)
+    try:
+        show(resolve("tiny"), refs, tmp_path)
+    finally:
+        TERMINAL.reset(token)
+    text = " ".join(shown.export_text().split())
+    assert "dimensions, 225 questions of test, mean [95 % interval]" in text
+    assert "192 .400 [.350, .450] .900 [.850, .950] 768" in text
+
+
+@pytest.mark.parametrize("damaged", [{}, {**DIMENSIONS, "rows": []}, {**DIMENSIONS, "rows": [{"dimension": 4}]}])
+def test_a_damaged_table_of_dimensions_is_one_line(tmp_path: Path, damaged: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"dimensions\.json: [^\n]+$"):
+        read_dimensions(dimensions_ref(tmp_path, damaged))

@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from sentence_transformers import CrossEncoder
 from typer.testing import CliRunner
 
+from artifacts.runs import record_run
 from artifacts.store import Store
 from flows.cli.main import app
 from flows.cli.serve import newer_session
@@ -24,6 +25,7 @@ from flows.serving.engine import newest_engine
 from flows.serving.metrics import ServerMetrics
 from flows.serving.question import Question, Session
 from flows.serving.reranker import RerankerSource, warning_of
+from flows.serving.series import SERIES
 from flows.serving.server import application
 from flows.serving.service import CurrentService, open_service
 from flows.serving.session import open_session
@@ -182,12 +184,25 @@ def test_a_document_has_the_passage_with_the_best_new_score(by, models, scores, 
 def test_the_runs_own_cross_encoders_score_together(store, models) -> None:
     engine = newest_engine(store, None, "dense")
     source = find_reranker(engine, 5, None)
-    assert source == RerankerSource(source.folders, "cross-encoder, cross-encoder-2", 5, (*source.nodes,))
+    assert source == RerankerSource(source.folders, "cross-encoder, cross-encoder-2", 5, engine.run)
     with open_session(engine, reranker=source) as opened:
         (answers,) = ask(opened, [Question("word3", 5, "dense", rerank=5)])
     pairs = [("word3", f"{answer.title} {answer.text}") for answer in answers]
     expected = np.mean([CrossEncoder(str(model), device="cpu").predict(pairs) for model in models[1:]], axis=0)
     assert [answer.score for answer in answers] == pytest.approx(expected.tolist(), abs=2e-5)
+
+
+def test_an_update_is_reranked_by_the_cross_encoders_that_were_trained_before(store, tmp_path) -> None:
+    copy = Store(Path(shutil.copytree(store.root, tmp_path / "store")))
+    trained = newest_engine(copy, None, "dense")
+    nodes = {node: ref for node, ref in trained.run.nodes.items() if ref.stage != "cross_encoder"}
+    record_run(copy, trained.run.name, nodes, {**trained.run.details, SERIES: trained.run.created})
+    update = newest_engine(copy, None, "dense")
+    source = find_reranker(update, 5, None)
+    assert (update.run.nodes, source.run, source.name) == (nodes, trained.run, "cross-encoder, cross-encoder-2")
+    with open_session(update, reranker=source) as opened:
+        (answers,) = ask(opened, [Question("word3", 5, "dense", rerank=5)])
+    assert all(answer.reranked for answer in answers)
 
 
 def test_a_damaged_cross_encoder_is_reported(store, tmp_path) -> None:

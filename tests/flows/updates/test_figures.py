@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ from answering import make_store
 from artifacts.runs import record_run
 from artifacts.runs import runs as all_runs
 from artifacts.store import Store
-from flows.serving.engine import Engine, evaluated_engines
-from flows.updates.figures import FELL, BeforeAndAfter, before_and_after, trained_run
+from flows.serving.engine import evaluated_engines
+from flows.serving.series import SERIES, series_of, trained_run
+from flows.updates.figures import FELL, BeforeAndAfter, before_and_after
 from flows.updates.flow import Updated, ended
 from flows.updates.judged import answerable, read_judged
 from pipeline.errors import InputError
@@ -49,9 +51,7 @@ def add_update(store: Store, other: Store) -> None:
         if not path.exists():
             shutil.copytree(ref.path, path)
         nodes[node] = replace(ref, path=path)
-    model = str(first.run.nodes[first.model].path)
-    details = {"recipe": {**update.run.details["recipe"], "model": model}}
-    record_run(store, "one", nodes, details)
+    record_run(store, "one", nodes, {**update.run.details, SERIES: series_of(first.run)})
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +67,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(autouse=True)
 def by_bm25(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "by", property(lambda self: "bm25"))
+    monkeypatch.setattr("flows.serving.engine.default_system", lambda metrics: "bm25")
 
 
 def test_figures_on_the_users_questions_fall(store: Store, tmp_path: Path) -> None:
     judged = read_judged(write_judged(tmp_path / "judged"))
     after, before = evaluated_engines(store, "one")
-    found = before_and_after(store, before, after.run.nodes["evaluate"], "RR@10", judged)
+    found = before_and_after(before, after.run, "RR@10", judged)
     assert (found.questions, found.difference.a, found.difference.b) == (12, 1.0, 0.25)
     assert found.fell
     of = f"{tmp_path / 'judged'}, since {before.run.created[:10]}"
@@ -84,7 +84,7 @@ def test_figures_on_the_users_questions_fall(store: Store, tmp_path: Path) -> No
 
 def test_the_runs_own_questions_are_compared_without_others(store: Store) -> None:
     after, before = evaluated_engines(store, "one")
-    found = before_and_after(store, before, after.run.nodes["evaluate"], "RR@10", None)
+    found = before_and_after(before, after.run, "RR@10", None)
     assert (found.questions, found.of, found.fell) == (1, "dev", False)
 
 
@@ -94,17 +94,56 @@ def test_a_series_of_updates_is_compared_with_its_first_run(store: Store) -> Non
     assert trained_run(store, before).run == before.run
 
 
+def test_a_run_of_another_series_with_the_same_model_is_not_compared(store: Store, tmp_path: Path) -> None:
+    copy = Store(shutil.copytree(store.root, tmp_path / "store"))
+    first = next(iter(all_runs(copy)))
+    of_a_series = [("2026-01-01", {}), ("2026-01-02", {}), ("2026-01-03", {SERIES: "2026-01-01T00:00:00+00:00"})]
+    for day, details in of_a_series:
+        record_run(
+            copy,
+            "two",
+            first.nodes,
+            {**first.details, SERIES: None, **details},
+            datetime.fromisoformat(f"{day}T00:00:00Z"),
+        )
+    third, second, one = evaluated_engines(copy, "two")
+    assert trained_run(copy, third).run == one.run
+    assert trained_run(copy, second).run == second.run
+
+
+def test_the_trained_run_answers_by_its_own_method(store: Store) -> None:
+    _, before = evaluated_engines(store, "one")
+    assert trained_run(store, replace(before, requested="dense")).by == "bm25"
+
+
 def test_a_document_that_no_longer_exists_asks_nothing(store: Store, tmp_path: Path) -> None:
     _, before = evaluated_engines(store, "one")
     judged = read_judged(write_judged(tmp_path / "judged", **{SUBJECTS[0]: "removed.md"}))
-    assert answerable(judged, before, 1) == [f"q-{s}" for s in SUBJECTS[1:]]
-    assert answerable(judged, before, 3) == []
+    assert answerable(judged, [before], 1) == [f"q-{s}" for s in SUBJECTS[1:]]
+    with pytest.raises(InputError, match="judged: no test question has a relevant document"):
+        answerable(judged, [before], 3)
+
+
+def test_deleted_documents_lower_no_figures(store: Store, tmp_path: Path) -> None:
+    """A second relevant document, which only the newer collection has, counts there alone."""
+    after, before = evaluated_engines(store, "one")
+    folder = write_judged(tmp_path / "judged")
+    with (folder / "qrels" / "test.tsv").open("a") as file:
+        file.writelines(f"q-{s}\tnew{n}\t2\n" for s in SUBJECTS for n in range(3))
+    judged = read_judged(folder)
+    assert before_and_after(before, after.run, "R@100", judged).difference.a == 1
+    assert before_and_after(after, before.run, "R@100", judged).difference.b == 1
 
 
 def test_ids_are_those_of_documents_without_a_corpus(tmp_path: Path) -> None:
     folder = write_judged(tmp_path / "judged")
     (folder / "corpus.jsonl").unlink()
     assert read_judged(folder).grades[f"q-{SUBJECTS[0]}"] == {f"p-{SUBJECTS[0]}": 2}
+
+
+def repeat_first_line(path: Path) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, lines[0]]))
 
 
 @pytest.mark.parametrize(
@@ -115,6 +154,7 @@ def test_ids_are_those_of_documents_without_a_corpus(tmp_path: Path) -> None:
         (lambda folder: shutil.rmtree(folder / "qrels"), "qrels/test.tsv does not exist, plain or compressed"),
         (lambda folder: (folder / "queries.jsonl").write_text('{"_id": "x", "text": "y"}'), "no question of test.tsv"),
         (lambda folder: (folder / "queries.jsonl").write_text("{"), "queries.jsonl:1: "),
+        (lambda folder: repeat_first_line(folder / "queries.jsonl"), "query 'q-harbourone' is already at "),
     ],
 )
 def test_a_wrong_folder_of_questions_is_refused_in_one_line(tmp_path: Path, damage, line: str) -> None:
@@ -131,8 +171,8 @@ def test_the_state_of_an_update_says_whether_figures_fell(store: Store, tmp_path
     counts = {"documents": 3, "passages": 9, "shards": 2, "shards_encoded": 1, "shards_reused": 1}
     judged = read_judged(write_judged(tmp_path / "judged"))
     after, before = evaluated_engines(store, "one")
-    lower = before_and_after(store, before, after.run.nodes["evaluate"], "RR@10", judged)
-    same = before_and_after(store, before, before.run.nodes["evaluate"], "RR@10", judged)
+    lower = before_and_after(before, after.run, "RR@10", judged)
+    same = before_and_after(before, before.run, "RR@10", judged)
 
     def state(figures: BeforeAndAfter | None) -> tuple[str, str | None]:
         found = ended(Updated({}, counts, figures))

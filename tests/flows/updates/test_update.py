@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from ready import READY
 
@@ -17,7 +19,7 @@ from flows.dag import nodes
 from flows.graph import preflight
 from flows.recipes.recipe import configuration, resolve
 from flows.updates.counts import update_counts, update_summary
-from flows.updates.prepare import resolve_update
+from flows.updates.prepare import prepare_update, resolve_update
 from pipeline.errors import InputError
 
 OF_TEXTS = [
@@ -116,6 +118,25 @@ def test_settings_that_differ_from_the_models_training_are_refused(store: Store)
     record(store, 1, "encoder.title_tokens=8")
     with pytest.raises(InputError, match=r"encoder\.title_tokens: 9, but the model was trained with 8"):
         resolve_update(store, "text", ["encoder.title_tokens=9"])
+
+
+def test_questions_about_another_collection_are_refused_before_the_update(store: Store, tmp_path: Path) -> None:
+    record(store, 1, "ingest.path=notes")
+    (run,) = runs(store)
+    pq.write_table(pa.table({"doc_id": ["a.md"]}), run.nodes["ingest"].path / "passages.parquet")
+    (tmp_path / "judged" / "qrels").mkdir(parents=True)
+    (tmp_path / "judged" / "queries.jsonl").write_text('{"_id": "q", "text": "harbour"}\n')
+    (tmp_path / "judged" / "qrels" / "test.tsv").write_text("q 0 b.md 1\n")
+    with pytest.raises(InputError, match=f"^{tmp_path}/judged: no test question has a relevant document"):
+        prepare_update("text", [], tmp_path / "judged", store=store.root)
+
+
+def test_a_model_with_trained_prefixes_is_updated(store: Store) -> None:
+    model = record(store, 1, "encoder.dimensions=[768, 384]", "index.dimension=384", "initial.hidden_size=768")
+    resolved, settings, _ = resolve_update(store, "text", [])
+    assert (resolved.model, resolved.encoder.dimensions, resolved.index.dimension) == (model, None, 384)
+    record(store, 2, *settings, dense="model")
+    assert len(resolve_update(store, "text", [])[1]) == len(settings)
 
 
 def test_an_existing_model_needs_no_field_of_a_training() -> None:

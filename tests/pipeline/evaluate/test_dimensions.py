@@ -50,10 +50,11 @@ def test_each_dimension_has_the_figures_of_the_evaluation(world, work, inputs):
     systems = json.loads((judged.out / "metrics.json").read_text())["splits"]["test"]["systems"]
     for row, system in zip(written["rows"], ("stage1", "stage2"), strict=True):
         for name in ("nDCG@10", "R@100"):
-            assert row[name] == pytest.approx(systems[system][name]["mean"], abs=1e-4)
-            assert metrics[f"{row['dimension']}/{name}"] == row[name]
+            assert row[name]["mean"] == systems[system][name]["mean"] == metrics[f"{row['dimension']}/{name}"]
+            assert row[name]["low"] <= row[name]["mean"] <= row[name]["high"]
     head, rows = dimensions_table(written)
     assert head == ["dimensions, 18 questions of test", "nDCG@10", "R@100", "bytes per passage"]
+    assert all("[" in cell for row in rows for cell in row[1:3])
     assert [(row[0], row[-1]) for row in rows] == [("16", "64"), ("4", "16")]
 
 
