@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from artifacts import dates, files, live, locks, objects, sources
+from artifacts.runs import RunRecord, series_of
 from artifacts.runs import runs as all_runs
 from artifacts.store import Store
 
@@ -25,6 +26,8 @@ class Removed:
 
 def gc(store: Store, runs: int, days: float, dry_run: bool = False) -> list[Removed]:
     """Removes artifacts that are not in the newest `runs` run records and were not built or used within `days`.
+
+    The run that trained the model of one of these runs is kept with it.
 
     It also removes equally old work of killed builds (checkpoints), objects without a key, locks of killed runs and
     broken/. It keeps artifacts that are being built, their inputs, and what a current run has built or used.
@@ -62,7 +65,7 @@ def _is_free(lock: Path) -> AbstractContextManager[bool]:
 
 
 def _artifacts(store: Store, count: int, oldest: float, began: float, free: Free) -> Iterator[Removed]:
-    named = {ref.key for run in all_runs(store)[:count] for ref in run.nodes.values()}
+    named = {ref.key for run in _kept_runs(store, count) for ref in run.nodes.values()}
     read = _being_read(store, free)
     kept: set[str] = set()
     for record in store.records():
@@ -78,6 +81,13 @@ def _artifacts(store: Store, count: int, oldest: float, began: float, free: Free
     for folder in files.list_paths(store.objects, ""):
         if folder.name not in kept:
             yield Removed(folder.relative_to(store.root), objects.size(folder), "no key is left")
+
+
+def _kept_runs(store: Store, count: int) -> list[RunRecord]:
+    """The newest runs, and those with which their series of updates begin: later updates are compared with these."""
+    found = all_runs(store)
+    series = {series_of(run) for run in found[:count]}
+    return [run for n, run in enumerate(found) if n < count or run.created in series]
 
 
 def _being_read(store: Store, free: Free) -> set[str]:

@@ -48,6 +48,8 @@ class _Record:
 
 
 _RECORD = TypeAdapter(_Record)
+SERIES = "series"
+"""In the details of an update: the time of the run that trained the model."""
 KINDS = ("recipe", "sentences", "ablation")
 """Names under which a run's details contain its complete recipe."""
 
@@ -62,6 +64,11 @@ def record_run(
     with files.storage_errors(store.root):
         files.write_file(path, dump_run(name, nodes, details, created))
     return path
+
+
+def series_of(run: RunRecord) -> str:
+    """The time of the run with which a series of updates begins. A run that is no update begins its own."""
+    return str(run.details.get(SERIES) or run.created)
 
 
 def run_name(name: str, created: datetime) -> str:

@@ -2,17 +2,9 @@
 
 from dataclasses import replace
 
-from artifacts.runs import RunRecord
+from artifacts.runs import series_of
 from artifacts.store import Store
 from flows.serving.engine import Engine, evaluated_engines
-
-SERIES = "series"
-"""In the details of an update: the time of the run that trained the model."""
-
-
-def series_of(run: RunRecord) -> str:
-    """The time of the run with which the series begins."""
-    return str(run.details.get(SERIES) or run.created)
 
 
 def trained_run(store: Store, engine: Engine) -> Engine:

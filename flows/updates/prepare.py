@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from artifacts.runs import SERIES, series_of
 from artifacts.store import Store
 from flows.graph.prepare import Device, Run, prepare
 from flows.graph.run_schema import recipe_of
@@ -12,7 +13,7 @@ from flows.graph.selection import store_folder
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, resolve
 from flows.serving.engine import Engine, evaluated_engines
-from flows.serving.series import SERIES, series_of, trained_run
+from flows.serving.series import trained_run
 from flows.updates.judged import JudgedQuestions, answerable, read_judged
 from pipeline.errors import InputError
 from pipeline.evaluate.compare import known_measure

@@ -14,7 +14,7 @@ from artifacts import locks
 from artifacts.errors import StoreError
 from artifacts.gc import gc
 from artifacts.live import protect_from_gc
-from artifacts.runs import readable_runs, record_run, runs
+from artifacts.runs import SERIES, readable_runs, record_run, runs
 from artifacts.store import Request, Store
 from artifacts.verify import verify
 
@@ -75,6 +75,15 @@ def test_gc_keeps_what_the_newest_runs_name(store, three):
     assert {one.why for one in removed} == {"train: not used lately", "no key is left"}
     assert verify(store) == []
     assert gc(store, runs=1, days=3) == []
+
+
+def test_gc_keeps_the_run_that_trained_the_model_of_a_kept_update(store, three):
+    record_run(store, "notes", {"a": three[0]}, {})
+    (trained,) = runs(store)
+    for n in (1, 2):
+        record_run(store, "notes", {"a": three[n]}, {SERIES: trained.created})
+    gc(store, runs=1, days=3)
+    assert digests(store) == {three[0].digest, three[2].digest}
 
 
 def test_gc_keeps_what_was_used_recently(store, three, key):

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from sentence_transformers import CrossEncoder
 from typer.testing import CliRunner
 
-from artifacts.runs import record_run
+from artifacts.runs import SERIES, record_run
 from artifacts.store import Store
 from flows.cli.main import app
 from flows.cli.serve import newer_session
@@ -25,7 +25,6 @@ from flows.serving.engine import newest_engine
 from flows.serving.metrics import ServerMetrics
 from flows.serving.question import Question, Session
 from flows.serving.reranker import RerankerSource, warning_of
-from flows.serving.series import SERIES
 from flows.serving.server import application
 from flows.serving.service import CurrentService, open_service
 from flows.serving.session import open_session
