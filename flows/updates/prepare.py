@@ -12,7 +12,7 @@ from flows.graph.selection import store_folder
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, resolve
 from flows.serving.engine import Engine, evaluated_engines
-from flows.updates.judged import JudgedQuestions, read_judged
+from flows.updates.judged import JudgedQuestions, check_grades, read_judged
 from pipeline.errors import InputError
 from pipeline.evaluate.compare import known_measure
 from pipeline.evaluate.measures import MEASURES
@@ -52,6 +52,8 @@ def prepare_update(
     if questions is not None and known not in MEASURES:
         raise InputError(f"--measure {measure}: needs answers, and {questions.folder} has judgements")
     resolved, settings, engine = resolve_update(artifact_store, recipe, [*changes])
+    if questions is not None:
+        check_grades(questions, resolved.evaluate.relevance)
     run = prepare(resolved, settings, store=artifact_store.root, device=device)
     parameters = {
         "recipe": recipe,
