@@ -9,7 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from flows.cli.options import terminal
-from flows.deploy.automations import HEARTBEAT_SECONDS, crash_runs_without_heartbeat, notify_of_updates
+from flows.deploy.automations import (
+    HEARTBEAT_SECONDS,
+    check_block_name,
+    crash_runs_without_heartbeat,
+    notify_of_updates,
+)
 from flows.deploy.deployments import POOL, PREFECT_YAML
 from flows.deploy.own_server import own_server
 from flows.deploy.processes import is_port_used, prefect_process
@@ -30,10 +35,12 @@ SETTINGS = {
 
 
 def up(port: int, notify: str | None) -> None:
-    """Returns when Ctrl-C or SIGTERM has ended everything. Raises InputError if another program has the port.
+    """Returns when Ctrl-C or SIGTERM has ended everything. Raises InputError if another program has the port,
+    and for a wrong `notify`.
 
     `notify`: TYPE/NAME of the notification block of Prefect that reports updates (flows/deploy/automations.py).
     """
+    check_block_name(notify)
     page = f"http://127.0.0.1:{port}"
     api = f"{page}/api"
     if healthy(api):

@@ -1,6 +1,7 @@
 """Automations of Prefect's server: what it does by itself when a run ends or stays silent."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 HEARTBEAT_SECONDS = 30
 SILENT = "cocondenser: crash runs without heartbeat"
 LOWER = "cocondenser: report updates with lower figures"
+BLOCK_ADVICE = "create it on the page of blocks, and name it TYPE/NAME, such as slack-webhook/search"
 TEXT = """\
 {{ flow_run.name }}: {{ flow_run.state.name }}
 {{ flow_run.state.message }}
@@ -46,6 +48,12 @@ def crash_runs_without_heartbeat(api: str) -> None:
     )
     with server(api):
         replace(SILENT, trigger, crash)
+
+
+def check_block_name(block: str | None) -> None:
+    """Raises InputError unless `block` is TYPE/NAME, before a server starts that knows which blocks there are."""
+    if block is not None and not re.fullmatch(r"[^/]+/[^/]+", block):
+        raise InputError(f"--notify {block}: {BLOCK_ADVICE}")
 
 
 def notify_of_updates(api: str, block: str | None) -> None:
@@ -82,8 +90,7 @@ def block_id(block: str) -> UUID:
     try:
         loaded = Block.load(block)
     except ValueError:
-        advice = "create it on the page of blocks, and name it TYPE/NAME, such as slack-webhook/search"
-        raise InputError(f"--notify {block}: no such block of Prefect; {advice}") from None
+        raise InputError(f"--notify {block}: no such block of Prefect; {BLOCK_ADVICE}") from None
     if not isinstance(loaded, NotificationBlock):
         raise InputError(f"--notify {block}: this block sends no notifications")
     return cast(UUID, loaded._block_document_id)

@@ -1,7 +1,8 @@
 """Sends an export to the hub: what is sent, and where to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flows.runs.export import Exported
 from pipeline.errors import InputError
@@ -38,7 +39,7 @@ def earlier_export(
     if is_new_folder(out):
         return None
     fields = folder.read_mark(out) if out.is_dir() else None
-    if fields is None or not {"recipe", "model", "parts"} <= fields.keys():
+    if fields is None or not _says_what(fields):
         raise InputError(f"{out}: not an export (it has no valid {folder.MARK}); only exports can be sent")
     for name in fields["files"]:
         if not (out / name).is_file() or ".." in Path(name).parts or Path(name).is_absolute():
@@ -54,6 +55,12 @@ def earlier_export(
         raise InputError(f"{out}: an export without vectors of float16 (--float16); --overwrite replaces it")
     sizes = {name: (out / name).stat().st_size for name in fields["files"]}
     return Exported(fields["recipe"], fields["model"], fields["parts"], sizes, None, None, None)
+
+
+def _says_what(fields: Mapping[str, Any]) -> bool:
+    """Whether export.json names recipe, model and parts."""
+    names, parts = (fields.get("recipe"), fields.get("model")), fields.get("parts")
+    return isinstance(parts, list) and all(isinstance(name, str) for name in (*names, *parts))
 
 
 def publish(out: Path, done: Exported, repository: str, public: bool) -> str:

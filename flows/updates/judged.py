@@ -20,6 +20,7 @@ from pipeline.data.stored import read_table
 from pipeline.data.text import text_files
 from pipeline.errors import InputError
 from pipeline.evaluate.measures import MEASURES, measure
+from pipeline.notices import one_line
 
 AT_ONCE = 256
 """Questions that are answered together; the passages of their answers are in memory."""
@@ -37,36 +38,41 @@ def read_judged(folder: Path) -> JudgedQuestions:
     """Reads the test questions of a folder in BEIR's layout.
 
     A passage belongs to the document `doc_id` in corpus.jsonl. Without this key or this file, the ids in
-    qrels/test.tsv are those of documents. Raises InputError for a missing or wrong file.
+    qrels/test.tsv are those of documents. Raises InputError for a missing or wrong file, for a question that appears
+    twice, and for a judged question that has no text.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; queries.jsonl and qrels/test.tsv are expected in it")
+        what = "not a folder" if folder.exists() else "no such folder"
+        raise InputError(f"{folder}: {what}; queries.jsonl and qrels/test.tsv are expected in it")
     qrels_path, queries_path = beir.qrels_files(folder).get("test"), text_files.find(folder, "queries.jsonl")
     if qrels_path is None or queries_path is None:
         missing = "qrels/test.tsv" if qrels_path is None else "queries.jsonl"
         raise InputError(f"{folder / missing} does not exist, plain or compressed")
     qrels = read_qrels(qrels_path)
+    if not qrels:
+        raise InputError(f"{qrels_path}: no judgement")
     passage_ids = {passage_id for grades in qrels.values() for passage_id in grades}
     document = _documents(text_files.find(folder, "corpus.jsonl"), passage_ids)
-    texts: dict[str, str] = {}
-    places: dict[str, str] = {}
-    for place, row in text_files.json_lines(queries_path):
-        query_id = text_files.text_of(place, row, "_id")
-        if query_id not in qrels:
-            continue
-        if query_id in places:
-            raise InputError(f"{place}: query '{query_id}' is already at {places[query_id]}")
-        texts[query_id], places[query_id] = text_files.text_of(place, row, "text"), place
-        check_question_text(place, texts[query_id])
+    texts = _texts(queries_path, qrels)
+    if absent := [query_id for query_id in qrels if query_id not in texts]:
+        raise InputError(f"{qrels_path}: question '{one_line(absent[0])}' is not in {queries_path.name}")
     grades: dict[str, dict[str, int]] = {}
     for query_id in texts:
         of_question = grades.setdefault(query_id, {})
         for passage_id, grade in qrels[query_id].items():
             doc_id = document.get(passage_id, passage_id)
             of_question[doc_id] = max(grade, of_question.get(doc_id, grade))
-    if not texts:
-        raise InputError(f"{queries_path}: no question of {qrels_path.name} is in it")
     return JudgedQuestions(folder, texts, grades)
+
+
+def check_grades(judged: JudgedQuestions, relevance: int) -> None:
+    """Raises InputError if no document has a grade of at least `relevance`, which makes it relevant."""
+    largest = max(grade for grades in judged.grades.values() for grade in grades.values())
+    if largest < relevance:
+        raise InputError(
+            f"{judged.folder}: no relevant document: the largest grade of qrels/test.tsv is {largest}, and "
+            f"evaluate.relevance is {relevance}"
+        )
 
 
 def measured(judged: JudgedQuestions, engine: Engine, query_ids: list[str], name: str, relevance: int) -> np.ndarray:
@@ -120,6 +126,21 @@ def grades_there(judged: JudgedQuestions, engine: Engine) -> Qrels:
     table = read_table(engine.collection / "passages.parquet", columns=["doc_id"], filters=[("doc_id", "in", wanted)])
     there = {*pc.unique(table["doc_id"]).to_pylist()}
     return {q: {d: grade for d, grade in grades.items() if d in there} for q, grades in judged.grades.items()}
+
+
+def _texts(path: Path, qrels: Qrels) -> dict[str, str]:
+    """{question: its text}, of the judged questions."""
+    texts: dict[str, str] = {}
+    places: dict[str, str] = {}
+    for place, row in text_files.json_lines(path):
+        query_id = text_files.text_of(place, row, "_id")
+        if query_id not in qrels:
+            continue
+        if query_id in texts:
+            raise InputError(f"{place}: query '{one_line(query_id)}' is already at {places[query_id]}")
+        texts[query_id], places[query_id] = text_files.text_of(place, row, "text"), place
+        check_question_text(place, texts[query_id])
+    return texts
 
 
 def _documents(corpus: Path | None, passage_ids: set[str]) -> dict[str, str]:

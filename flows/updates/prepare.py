@@ -14,7 +14,7 @@ from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, resolve
 from flows.serving.engine import Engine, evaluated_engines
 from flows.serving.series import trained_run
-from flows.updates.judged import JudgedQuestions, answerable, read_judged
+from flows.updates.judged import JudgedQuestions, answerable, check_grades, read_judged
 from pipeline.errors import InputError
 from pipeline.evaluate.compare import known_measure
 from pipeline.evaluate.measures import MEASURES
@@ -49,12 +49,13 @@ def prepare_update(
     Raises InputError or StoreError for everything that will certainly fail.
     """
     artifact_store = Store(store_folder(store))
-    questions = None if judged is None else read_judged(expand_home(judged, "judged"))
+    questions = None if judged in (None, "") else read_judged(expand_home(judged, "judged"))
     known = known_measure(measure)
     if questions is not None and known not in MEASURES:
         raise InputError(f"--measure {measure}: needs answers, and {questions.folder} has judgements")
     resolved, settings, engine = resolve_update(artifact_store, recipe, [*changes])
     if questions is not None:
+        check_grades(questions, resolved.evaluate.relevance)
         answerable(questions, [trained_run(artifact_store, engine)], resolved.evaluate.relevance)
     run = prepare(resolved, settings, store=artifact_store.root, device=device)
     parameters = {

@@ -10,6 +10,7 @@ from prefect.blocks.notifications import SlackWebhook
 from prefect.blocks.system import Secret
 from prefect.settings import PREFECT_API_URL
 
+from flows.cli.up import up
 from flows.deploy.automations import LOWER, SILENT, crash_runs_without_heartbeat, notify_of_updates
 from flows.updates.figures import FELL
 from pipeline.errors import InputError
@@ -90,3 +91,10 @@ def test_a_wrong_block_is_refused_in_one_line(server: Server, monkeypatch, block
     with pytest.raises(InputError, match=line):
         notify_of_updates(API, "slack-webhook/x")
     assert server.done == []
+
+
+@pytest.mark.parametrize("block", ["nonsense", "", "a/b/c", "slack-webhook/", "/search"])
+def test_a_name_that_no_block_has_is_refused_before_the_server_starts(monkeypatch, block: str) -> None:
+    monkeypatch.setattr("flows.cli.up.own_server", lambda *_: pytest.fail("the server was started"))
+    with pytest.raises(InputError, match=f"^--notify {block}: create it on the page of blocks, and name it TYPE/NAME"):
+        up(0, block)

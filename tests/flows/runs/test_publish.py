@@ -209,6 +209,10 @@ def test_other_folders_are_refused(store, hub, tmp_path):
         json.dumps({"recipe": "one", "model": "stage1", "parts": [], "files": ["../store/format.json"]})
     )
     assert "not a complete export: ../store" in refused(store, tmp_path / "mine", "--push", "hub:mine")
+    for field, value in (("recipe", 5), ("model", None), ("parts", 7), ("parts", [1, "model"])):
+        fields = {"recipe": "one", "model": "stage1", "parts": [], "files": ["export.json"], field: value}
+        (tmp_path / "mine/export.json").write_text(json.dumps(fields))
+        assert "it has no valid export.json" in refused(store, tmp_path / "mine", "--push", "hub:mine")
     assert hub.private == {}
 
 

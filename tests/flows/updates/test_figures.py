@@ -17,7 +17,7 @@ from flows.serving.engine import evaluated_engines
 from flows.serving.series import trained_run
 from flows.updates.figures import FELL, BeforeAndAfter, before_and_after
 from flows.updates.flow import Updated, ended
-from flows.updates.judged import answerable, read_judged
+from flows.updates.judged import answerable, check_grades, read_judged
 from pipeline.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("kept_searchers")
@@ -34,6 +34,16 @@ def write_judged(folder: Path, **documents: str) -> Path:
     lines = ["query-id\tcorpus-id\tscore", *(f"q-{s}\tp-{s}\t2" for s in SUBJECTS)]
     (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
     return folder
+
+
+def keep_lines(path: Path, count: int) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:count]))
+
+
+def append(path: Path, count: int) -> None:
+    """Repeats the first lines at the end."""
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, *lines[:count]]))
 
 
 def passages(*more: tuple[str, str]) -> list[tuple[str, str, str, str]]:
@@ -152,7 +162,14 @@ def repeat_first_line(path: Path) -> None:
         (lambda folder: shutil.rmtree(folder), "no such folder; queries.jsonl and qrels/test.tsv are expected in it"),
         (lambda folder: (folder / "queries.jsonl").unlink(), "queries.jsonl does not exist, plain or compressed"),
         (lambda folder: shutil.rmtree(folder / "qrels"), "qrels/test.tsv does not exist, plain or compressed"),
-        (lambda folder: (folder / "queries.jsonl").write_text('{"_id": "x", "text": "y"}'), "no question of test.tsv"),
+        (
+            lambda folder: (folder / "queries.jsonl").write_text('{"_id": "x", "text": "y"}'),
+            "qrels/test.tsv: question 'q-harbourone' is not in queries.jsonl",
+        ),
+        (lambda folder: append(folder / "queries.jsonl", 1), "queries.jsonl:13: query 'q-harbourone' is already at"),
+        (lambda folder: keep_lines(folder / "queries.jsonl", 11), "question 'q-orchardsix' is not in queries.jsonl"),
+        (lambda folder: keep_lines(folder / "qrels" / "test.tsv", 1), "qrels/test.tsv: no judgement"),
+        (lambda folder: (shutil.rmtree(folder), folder.write_text("")), "not a folder; queries.jsonl and qrels/"),
         (lambda folder: (folder / "queries.jsonl").write_text("{"), "queries.jsonl:1: "),
         (lambda folder: repeat_first_line(folder / "queries.jsonl"), "query 'q-harbourone' is already at "),
     ],
@@ -165,6 +182,15 @@ def test_a_wrong_folder_of_questions_is_refused_in_one_line(tmp_path: Path, dama
     assert line in str(error.value)
     assert str(folder) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_questions_without_a_relevant_document_are_refused_before_the_update(tmp_path: Path) -> None:
+    judged = read_judged(write_judged(tmp_path / "judged"))
+    check_grades(judged, 2)
+    with pytest.raises(InputError) as error:
+        check_grades(judged, 3)
+    line = "no relevant document: the largest grade of qrels/test.tsv is 2, and evaluate.relevance is 3"
+    assert str(error.value) == f"{tmp_path / 'judged'}: {line}"
 
 
 def test_the_state_of_an_update_says_whether_figures_fell(store: Store, tmp_path: Path) -> None:
