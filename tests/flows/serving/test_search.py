@@ -1,5 +1,6 @@
 """The answers of `cocondenser search` from a run."""
 
+import gc
 import json
 import re
 import subprocess
@@ -185,6 +186,14 @@ def test_a_model_is_hashed_once(both, encoded, monkeypatch) -> None:
 
 def test_words_of_no_passage_find_nothing(both) -> None:
     assert search(newest_engine(both, None, "bm25"), "zebra", 3) == []
+
+
+def test_no_garbage_is_collected_during_a_search(both, encoded, monkeypatch) -> None:
+    collects: list[bool] = []
+    monkeypatch.setattr("flows.serving.ask.ask", lambda *_: collects.append(gc.isenabled()) or [[]])
+    result = CliRunner().invoke(app, ["search", "lists", "--by", "bm25", "--store", str(both.root)])
+    assert result.exit_code == 0, result.output
+    assert (collects, gc.isenabled()) == ([False], True)
 
 
 def test_a_session_closes_its_search_process(both, kept_searchers) -> None:
