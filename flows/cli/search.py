@@ -44,7 +44,7 @@ Reranker = Annotated[
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """No garbage is collected, not even at the end of the process: it would be a quarter of the time of one question."""
+    """No garbage is collected, not even at the end of the process: that takes a quarter of the time of a question."""
     gc.disable()
     try:
         yield
