@@ -2,9 +2,10 @@
 
     python -m benchmarks.losses [--updates 300]
 
-Condenser, coCondenser with its gradient cache and fine-tuning, 4 x 256. Prints a line of JSON: float32's mean loss over
-the first tenth, each way's over the last tenth, and their ratio; exit code 1 if one is beyond 1 %. It runs on any
-processor (300 updates take ten minutes; longer where bfloat16 is slow).
+Condenser and coCondenser with its gradient cache, 4 x 256. (Fine-tuning learns nothing from random weights in so few
+updates; benchmarks/README.md compares the demo's.) Prints a line of JSON: float32's mean loss over the first tenth,
+each way's over the last tenth, and their ratio; exit code 1 if one is beyond 1 %. It runs on any processor (300 updates
+take half an hour of one core; longer where bfloat16 is slow).
 """
 
 import argparse
@@ -15,8 +16,8 @@ from statistics import mean
 
 import torch
 
-from benchmarks import finetune_step, steps
-from benchmarks.bfloat16 import COCONDENSER, FINETUNING
+from benchmarks import steps
+from benchmarks.bfloat16 import COCONDENSER
 from benchmarks.paired import Step
 from pipeline.runtime.precision import Precision, use_precision
 
@@ -27,7 +28,6 @@ RATE = 1e-4
 TRAININGS: dict[str, Callable[[], Step]] = {
     "condenser": lambda: steps.ours(shape="mini", kind="spans", sequences=32, learning_rate=RATE),
     "cocondenser": lambda: steps.ours(**COCONDENSER, learning_rate=RATE),
-    "finetune": lambda: finetune_step.ours(**FINETUNING, learning_rate=RATE),
 }
 
 
