@@ -45,8 +45,10 @@ def speedup() -> float:
         last = ": ".join([ending(child.returncode), *child.stderr.splitlines()[-1:]])
         LOG.warning("the speed of bfloat16 cannot be measured, so float32 is taken to be as fast (%s)", last)
         return 1.0
-    ratio = float(child.stdout)
-    write_figures(path, {key: round(ratio, 3)})
+    ratio = round(float(child.stdout), 3)
+    if key in (known := read_figures(path)):  # another run measured meanwhile: both use the same precision
+        return known[key]
+    write_figures(path, {key: ratio})
     return ratio
 
 

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from machines import make_machine
 from pipeline.runtime import bfloat16, host, precision
 from pipeline.runtime.checkpoints import save_state
 from pipeline.runtime.launch import precision_of, without_model
+from pipeline.runtime.measured_cache import write_figures
 
 X86 = "model name\t: A Processor\nflags\t\t: fpu avx512_bf16 avx2 amx_bf16\n"
 
@@ -45,6 +47,26 @@ def test_a_processor_is_measured_once(own_cache, measured):
     assert measured == ["pipeline.runtime.bfloat16"]
     (key,) = json.loads(own_cache.read_text())
     assert key.startswith("A Processor amx_bf16 avx512_bf16, torch ")
+
+
+def test_the_kept_ratio_is_the_one_that_decides(own_cache, monkeypatch):
+    measured = subprocess.CompletedProcess([], 0, stdout="1.29996\n")
+    monkeypatch.setattr(bfloat16.subprocess, "run", lambda *command, **options: measured)
+    first = bfloat16.speedup()
+    bfloat16.speedup.cache_clear()
+    assert bfloat16.speedup() == first
+
+
+def test_of_two_measurements_at_once_the_first_counts(own_cache, measured, monkeypatch):
+    run = bfloat16.subprocess.run
+
+    def while_another_measures(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        write_figures(own_cache, {f"{bfloat16.processor()}, torch {version('torch')}": 1.2})
+        return run(command, **options)
+
+    monkeypatch.setattr(bfloat16.subprocess, "run", while_another_measures)
+    assert bfloat16.speedup() == 1.2
+    assert [*json.loads(own_cache.read_text()).values()] == [1.2]
 
 
 def test_another_processor_is_measured_too(own_cache, measured):
