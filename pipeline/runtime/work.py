@@ -45,7 +45,7 @@ class Machine(Config):
     it decides once for a training, on a CPU and on MPS for each update."""
     tf32: bool
     """TensorFloat-32 for the remaining float32 products on CUDA: faster, with 10 bits of mantissa."""
-    precision: Literal["auto"] | Precision
+    precision: Literal["auto", Precision]
     """Type of the products and states of all forward passes. `auto`: on a CPU bfloat16 if this processor multiplies it
     at least 1.3 times as fast as float32, which is measured once (pipeline/runtime/bfloat16.py); on CUDA bfloat16
     (float16 before Ampere); on MPS float32. Weights, sums of gradients, norms, losses and vectors are float32."""

@@ -87,6 +87,7 @@ from pipeline.errors import InputError
             "ensemble: the 2 cross-encoders of cross_encoder.folds rerank: set ensemble to 1",
         ),
         ("cross_encoder.folds=1 stage2.loss=soft_labels", "cross_encoder.folds: "),
+        ("machine.precision=int8", "Input should be 'auto', 'float32' or 'bfloat16' (got 'int8')"),
         ("condenser.skip_from=1", "condenser.skip_from (1) and cocondenser.skip_from (2) differ"),
     ],
 )
