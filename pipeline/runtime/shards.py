@@ -67,9 +67,10 @@ def folder_of_model(work: Work, name: str) -> Path:
 
     An artifact's shards have one precision, also if its build was interrupted.
     """
-    from pipeline.runtime.launch import low_on_cpu
+    from pipeline.runtime.launch import unusual_precision
 
-    folder = work.checkpoints / f"{name}{'-bfloat16' if low_on_cpu(work.machine) else ''}"
+    precision = unusual_precision(work.machine)
+    folder = work.checkpoints / (f"{name}-{precision}" if precision else name)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

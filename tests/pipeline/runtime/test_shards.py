@@ -99,6 +99,22 @@ def test_a_new_run_removes_the_files_of_killed_writers(tmp_path, monkeypatch):
     assert {*tmp_path.iterdir()} == {new, done}
 
 
+@pytest.mark.parametrize(
+    ("device", "precision", "name"),
+    [
+        ("cpu", "float32", "lists"),
+        ("cpu", "bfloat16", "lists-bfloat16"),
+        ("cuda", "auto", "lists"),
+        ("cuda", "bfloat16", "lists"),
+        ("cuda", "float32", "lists-float32"),
+        ("mps", "float32", "lists"),
+    ],
+)
+def test_shards_of_another_precision_have_another_folder(tmp_path, device, precision, name):
+    work = Work(tmp_path, tmp_path, make_machine(device=device, precision=precision), silent)
+    assert shards.folder_of_model(work, "lists") == tmp_path / name
+
+
 @forks
 def test_a_worker_does_not_run_the_exit_hooks_of_its_parent(tmp_path):
     """For example under Prefect, whose exit hook waits for threads that a fork does not have."""
