@@ -3,7 +3,7 @@
 OpenVINO directly, without optimum: the model of the folder is traced and converted in memory. Texts are tokenised
 together, sorted by tokens, and padded to the longest of each batch.
 
-    python -m benchmarks.openvino_bf16 MODEL    the vectors' cosines to this program's, and texts per second
+    python -m benchmarks.openvino_bf16 MODEL    cosines to this program's float32 vectors, and texts per second
 
 It needs the package openvino (extra `bench`).
 
@@ -26,6 +26,7 @@ from benchmarks.paired import Step
 from benchmarks.steps import LIMIT
 from pipeline.modeling.biencoder import as_projection, load_encoders
 from pipeline.modeling.model_files.sentence_transformers_files import read_vector
+from pipeline.runtime.precision import Precision, use_precision
 from pipeline.tokenization.tokenizer import read_tokenizer
 
 BATCH = 32
@@ -123,12 +124,21 @@ def main() -> None:
     folder, given = Path(sys.argv[1]), texts(TEXTS["minilm"])
     torch.set_num_threads(1)
     encoder, tokenizer = load_encoders(folder)[1], read_tokenizer(folder)
+
+    def ours(precision: Precision) -> Encode:
+        def encode(given: list[str]) -> np.ndarray:
+            use_precision(precision)
+            return encode_texts(encoder, tokenizer, given)
+
+        return encode
+
     ways: dict[str, Encode] = {
-        "this program, float32": lambda given: encode_texts(encoder, tokenizer, given),
+        "this program, float32": ours("float32"),
+        "this program, bfloat16": ours("bfloat16"),
         "OpenVINO, bf16": load(folder),
         "OpenVINO, f32": load(folder, "f32"),
     }
-    expected_NE = encode_texts(encoder, tokenizer, given)
+    expected_NE = ours("float32")(given)
     for name, encode in ways.items():
         encode(given)  # OpenVINO compiles a kernel for each shape
         started = time.perf_counter()
