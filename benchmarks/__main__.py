@@ -8,6 +8,7 @@ import argparse
 import importlib
 import json
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -105,8 +106,11 @@ def table() -> str:
         sign, stretch = "<=" if goal.most else ">=", "" if goal.stretch is None else f"{goal.stretch:g}"
         measured = f"{results[key]['ratio']:.3g}" if key in results else "not measured"
         lines.append(f"| {key} | {goal.what} | {measured} | {sign} {goal.floor:g} | {stretch} |")
-    where = sorted({f"{entry['date']}, {entry['machine']}" for entry in results.values()})
-    return "\n".join([*lines, "", "Measured:", *(f"- {place}" for place in where)])
+    measured_at: dict[str, list[str]] = {}
+    for key, entry in results.items():
+        measured_at.setdefault(f"{entry['date']}, {entry['machine']}", []).append(key)
+    where = [f"- {place}: {', '.join(keys)}" for place, keys in sorted(measured_at.items())]
+    return "\n".join([*lines, "", "Measured:", *(textwrap.fill(line, 100, subsequent_indent="  ") for line in where)])
 
 
 def headlines() -> str:
