@@ -18,7 +18,7 @@ import pytest
 
 from artifacts.locks import try_hold
 from flows.dag import nodes
-from flows.deploy.deployments import deployed_ablations, deployed_recipes, deployed_sentences
+from flows.deploy.deployments import UPDATED, deployed_ablations, deployed_recipes, deployed_sentences
 from flows.deploy.processes import free_port
 from flows.recipes.recipe import resolve
 
@@ -135,9 +135,8 @@ def completed(up: Served) -> dict[str, Any]:
 
 def test_the_deployments_are_listed(up: Served, home: Path) -> None:
     deployed = sorted(deployment["name"] for deployment in up.query("deployments/filter", {}))
-    assert deployed == sorted(
-        deployment.name for deployment in (*deployed_recipes(), *deployed_ablations(), *deployed_sentences())
-    )
+    runs = [one.name for one in (*deployed_recipes(), *deployed_ablations(), *deployed_sentences())]
+    assert deployed == sorted([*runs, *UPDATED])
     assert {"marco", "pydocs"} <= {*deployed}
     assert "Start:  prefect deployment run cocondenser/pydocs-small\n" in (home / "up.log").read_text()
     assert "pydocs-small" in deployed
