@@ -44,7 +44,7 @@ Reranker = Annotated[
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """No garbage is collected, not even at the end of the process: that takes a quarter of the time of a question."""
+    """No garbage is collected, not even at the end of the process: it takes a fifth to a third of a question's time."""
     gc.disable()
     try:
         yield
