@@ -18,7 +18,7 @@ from artifacts.runs import RunRecord
 from flows.flow import RecipeName
 from flows.graph import run_nodes, summary
 from flows.graph.prepare import Device
-from flows.serving.series import trained_run
+from flows.runs.series import trained_run
 from flows.updates.counts import update_counts, update_summary
 from flows.updates.figures import FELL, BeforeAndAfter, before_and_after
 from flows.updates.prepare import MEASURE, Update, prepare_update

@@ -12,8 +12,8 @@ from flows.graph.run_schema import recipe_of
 from flows.graph.selection import store_folder
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, resolve
+from flows.runs.series import trained_run
 from flows.serving.engine import Engine, evaluated_engines
-from flows.serving.series import trained_run
 from flows.updates.judged import JudgedQuestions, answerable, check_grades, read_judged
 from pipeline.errors import InputError
 from pipeline.evaluate.compare import known_measure

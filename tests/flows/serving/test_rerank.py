@@ -19,12 +19,12 @@ from artifacts.runs import SERIES, record_run
 from artifacts.store import Store
 from flows.cli.main import app
 from flows.cli.serve import newer_session
-from flows.runs.find_reranker import find_reranker
+from flows.runs.find_reranker import find_reranker, warning_of
 from flows.serving.ask import ask, check_question
 from flows.serving.engine import newest_engine
 from flows.serving.metrics import ServerMetrics
 from flows.serving.question import Question, Session
-from flows.serving.reranker import RerankerSource, warning_of
+from flows.serving.reranker import RerankerSource
 from flows.serving.server import application
 from flows.serving.service import CurrentService, open_service
 from flows.serving.session import open_session

@@ -13,8 +13,8 @@ from answering import make_store
 from artifacts.runs import SERIES, record_run, series_of
 from artifacts.runs import runs as all_runs
 from artifacts.store import Store
+from flows.runs.series import trained_run
 from flows.serving.engine import evaluated_engines
-from flows.serving.series import trained_run
 from flows.updates.figures import FELL, BeforeAndAfter, before_and_after
 from flows.updates.flow import Updated, ended
 from flows.updates.judged import answerable, check_grades, read_judged
