@@ -46,8 +46,8 @@ def crash_runs_without_heartbeat(api: str) -> None:
     crash = ChangeFlowRunState(
         name=None, state=StateType.CRASHED, message="no heartbeat: its process was killed", force=False
     )
-    with server(api):
-        replace(SILENT, trigger, crash)
+    with active_server(api):
+        replace_automation(SILENT, trigger, crash)
 
 
 def check_block_name(block: str | None) -> None:
@@ -67,9 +67,9 @@ def notify_of_updates(api: str, block: str | None) -> None:
 
     from flows.updates.figures import FELL
 
-    with server(api):
+    with active_server(api):
         if block is None:
-            remove(LOWER)
+            remove_automation(LOWER)
             return
         trigger = EventTrigger(
             expect={f"prefect.flow-run.{state}" for state in (FELL, "Failed", "Crashed")},
@@ -79,7 +79,7 @@ def notify_of_updates(api: str, block: str | None) -> None:
             threshold=1,
         )
         message = SendNotification(block_document_id=block_id(block), subject="cocondenser update", body=TEXT)
-        replace(LOWER, trigger, message)
+        replace_automation(LOWER, trigger, message)
 
 
 def block_id(block: str) -> UUID:
@@ -96,15 +96,15 @@ def block_id(block: str) -> UUID:
     return cast(UUID, loaded._block_document_id)
 
 
-def replace(name: str, trigger: Any, action: "ActionTypes") -> None:
+def replace_automation(name: str, trigger: Any, action: "ActionTypes") -> None:
     """Creates an automation instead of those that have the name."""
     from prefect.automations import Automation
 
-    remove(name)
+    remove_automation(name)
     Automation(name=name, trigger=trigger, actions=[action]).create()
 
 
-def remove(name: str) -> None:
+def remove_automation(name: str) -> None:
     from prefect.automations import Automation
 
     with contextlib.suppress(ValueError):
@@ -112,8 +112,9 @@ def remove(name: str) -> None:
 
 
 @contextmanager
-def server(api: str) -> Iterator[None]:
-    """Prefect has read its settings before: without its address there it starts a second server."""
+def active_server(api: str) -> Iterator[None]:
+    """The block talks to the server at `api`. Prefect has read its settings before: without this address it starts a
+    second server."""
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     with temporary_settings(updates={PREFECT_API_URL: api}):

@@ -1,6 +1,5 @@
 """The systems compared by the judgements: figures, intervals, tests, and whether the plan has decided."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -10,7 +9,7 @@ import numpy as np
 
 from flows.judging.record import Judgements
 from pipeline.errors import InputError
-from pipeline.evaluate.compare import known_measure
+from pipeline.evaluate.compare import cutoff, known_measure
 from pipeline.evaluate.measures import HITS, MEASURES, measure
 from pipeline.evaluate.significance.paired import tabulated
 from pipeline.evaluate.significance.sequential import LOOKS, Look, look_counts, looks
@@ -82,8 +81,8 @@ def check_measure(name: str, depth: int) -> str:
 
 def fits(measure_name: str, depth: int) -> bool:
     """Whether a measure looks at the first `depth` passages at most."""
-    cutoff = re.search(r"@(\d+)$", measure_name)
-    return cutoff is not None and int(cutoff[1]) <= depth
+    last = cutoff(measure_name)
+    return last is not None and last <= depth
 
 
 def counted_questions(judgements: Judgements, relevance: int) -> list[str]:

@@ -12,6 +12,7 @@ from pipeline.data.text.plain_text import check_text
 from pipeline.data.text.same_words import same_words
 from pipeline.data.text.text_files import json_lines, table_lines, text_of
 from pipeline.errors import InputError
+from pipeline.notices import one_line
 
 
 class Wanted(NamedTuple):
@@ -23,7 +24,12 @@ class Wanted(NamedTuple):
 
 
 def read_questions(path: Path) -> list[Wanted]:
-    """Returns the questions of a file: one per line, or BEIR's queries.jsonl. Equal ones are kept once.
+    """Returns `all_questions`, equal ones once."""
+    return distinct(all_questions(path))
+
+
+def all_questions(path: Path) -> list[Wanted]:
+    """Returns the questions of a file: one per line, or BEIR's queries.jsonl.
 
     Raises InputError, with file and line, for what cannot be read, for a question that is too long and for an id that
     appears twice.
@@ -33,12 +39,12 @@ def read_questions(path: Path) -> list[Wanted]:
     for place, one in _rows(path):
         check_question_text(place, one.text)
         if one.query_id in places:
-            raise InputError(f"{place}: query '{one.query_id}' is already at {places[one.query_id]}")
+            raise InputError(f"{place}: query '{one_line(one.query_id)}' is already at {places[one.query_id]}")
         if one.query_id:
             check_id(place, "query", one.query_id, spaces=True)
             places[one.query_id] = place
         found.append(one)
-    return distinct(found)
+    return found
 
 
 def _rows(path: Path) -> Iterable[tuple[str, Wanted]]:

@@ -39,7 +39,7 @@ def earlier_export(
     if is_new_folder(out):
         return None
     fields = folder.read_mark(out) if out.is_dir() else None
-    if fields is None or not _says_what(fields):
+    if fields is None or not _has_names(fields):
         raise InputError(f"{out}: not an export (it has no valid {folder.MARK}); only exports can be sent")
     for name in fields["files"]:
         if not (out / name).is_file() or ".." in Path(name).parts or Path(name).is_absolute():
@@ -57,7 +57,7 @@ def earlier_export(
     return Exported(fields["recipe"], fields["model"], fields["parts"], sizes, None, None, None)
 
 
-def _says_what(fields: Mapping[str, Any]) -> bool:
+def _has_names(fields: Mapping[str, Any]) -> bool:
     """Whether export.json names recipe, model and parts."""
     names, parts = (fields.get("recipe"), fields.get("model")), fields.get("parts")
     return isinstance(parts, list) and all(isinstance(name, str) for name in (*names, *parts))

@@ -1,6 +1,5 @@
 """Test questions of a folder in BEIR's layout, such as that of `judge`, on a collection that has changed since."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 
-from flows.judging.questions import check_question_text
+from flows.judging.questions import all_questions
 from flows.serving.ask import MOST, ask, check_question
 from flows.serving.engine import Engine
 from flows.serving.question import Question
@@ -19,6 +18,7 @@ from pipeline.data.readers import beir
 from pipeline.data.stored import read_table
 from pipeline.data.text import text_files
 from pipeline.errors import InputError
+from pipeline.evaluate.compare import cutoff
 from pipeline.evaluate.measures import MEASURES, measure
 from pipeline.notices import one_line
 
@@ -53,7 +53,7 @@ def read_judged(folder: Path) -> JudgedQuestions:
         raise InputError(f"{qrels_path}: no judgement")
     passage_ids = {passage_id for grades in qrels.values() for passage_id in grades}
     document = _documents(text_files.find(folder, "corpus.jsonl"), passage_ids)
-    texts = _texts(queries_path, qrels)
+    texts = {one.query_id: one.text for one in all_questions(queries_path) if one.query_id in qrels}
     if absent := [query_id for query_id in qrels if query_id not in texts]:
         raise InputError(f"{qrels_path}: question '{one_line(absent[0])}' is not in {queries_path.name}")
     grades: dict[str, dict[str, int]] = {}
@@ -81,9 +81,7 @@ def measured(judged: JudgedQuestions, engine: Engine, query_ids: list[str], name
     Judged documents that its collection does not have do not count: nothing can find them. A question that it cannot
     answer counts as 0. Raises InputError for a damaged run, and JavaFailed.
     """
-    cutoff = re.search(r"@(\d+)$", name)
-    depth = int(cutoff[1]) if cutoff else MOST
-    found = ranked_documents(judged, engine, query_ids, depth)
+    found = ranked_documents(judged, engine, query_ids, cutoff(name) or MOST)
     grades = grades_there(judged, engine)
     ranks = {query_id: ranked for query_id, ranked in found.items() if ranked}
     values_QM = measure(ranks, query_ids, {q: grades[q] for q in query_ids}, relevance)
@@ -126,21 +124,6 @@ def grades_there(judged: JudgedQuestions, engine: Engine) -> Qrels:
     table = read_table(engine.collection / "passages.parquet", columns=["doc_id"], filters=[("doc_id", "in", wanted)])
     there = {*pc.unique(table["doc_id"]).to_pylist()}
     return {q: {d: grade for d, grade in grades.items() if d in there} for q, grades in judged.grades.items()}
-
-
-def _texts(path: Path, qrels: Qrels) -> dict[str, str]:
-    """{question: its text}, of the judged questions."""
-    texts: dict[str, str] = {}
-    places: dict[str, str] = {}
-    for place, row in text_files.json_lines(path):
-        query_id = text_files.text_of(place, row, "_id")
-        if query_id not in qrels:
-            continue
-        if query_id in texts:
-            raise InputError(f"{place}: query '{one_line(query_id)}' is already at {places[query_id]}")
-        texts[query_id], places[query_id] = text_files.text_of(place, row, "text"), place
-        check_question_text(place, texts[query_id])
-    return texts
 
 
 def _documents(corpus: Path | None, passage_ids: set[str]) -> dict[str, str]:

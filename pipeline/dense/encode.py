@@ -45,7 +45,7 @@ def encode(
     key counts, only the ids in notices are read.
     """
     from pipeline.modeling.inputs import read_form
-    from pipeline.runtime.launch import of_shards, unusual_precision
+    from pipeline.runtime.launch import non_default_precision, of_shards
     from pipeline.runtime.processes import workers
     from pipeline.tokenization.token_files import Tokens
 
@@ -61,7 +61,7 @@ def encode(
         "passage_prefix": encoder.passage_prefix,
     }
     settings = {"passage_tokens": config.passage_tokens, "encoder": of_passages, **asdict(artifact.specials)}
-    if precision := unusual_precision(work.machine):  # shards of equal keys have equal bytes
+    if precision := non_default_precision(work.machine):  # shards of equal keys have equal bytes
         settings["precision"] = precision
     keys = shard_reuse.shard_keys(artifact, spans, checkpoint, settings)
     reused = shard_reuse.take_over(work.earlier, keys, folder)

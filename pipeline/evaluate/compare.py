@@ -3,6 +3,7 @@
 Legend of suffixes: Q questions, S pairs of systems.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,12 @@ def known_measure(measure: str) -> str:
         return measure_name(measure)
     except ValueError as error:
         raise InputError(f"--measure {measure}: {error}") from None
+
+
+def cutoff(measure: str) -> int | None:
+    """Returns the last rank at which a measure looks; None: all ranks."""
+    found = re.search(r"@(\d+)$", measure)
+    return int(found[1]) if found else None
 
 
 def questions_of(figures: Figures) -> set[str]:

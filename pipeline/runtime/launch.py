@@ -149,10 +149,10 @@ def precision_of(machine: Machine, checkpoints: Path | None) -> Precision:
     return "bfloat16" if not machine.torchrun and bfloat16.speedup() >= bfloat16.FASTER else "float32"
 
 
-def unusual_precision(machine: Machine) -> Precision | None:
-    """Returns the precision of processes that build shards. None: the usual one, bfloat16 on CUDA, else float32."""
-    precision, usual = machine.precision, "bfloat16" if device_of(machine) == "cuda" else "float32"
-    return None if precision == "auto" or precision == usual else precision
+def non_default_precision(machine: Machine) -> Precision | None:
+    """Returns the precision of processes that build shards. None: the default, bfloat16 on CUDA, else float32."""
+    precision, default = machine.precision, "bfloat16" if device_of(machine) == "cuda" else "float32"
+    return None if precision == "auto" or precision == default else precision
 
 
 def of_shards(machine: Machine) -> Machine:

@@ -67,9 +67,9 @@ def folder_of_model(work: Work, name: str) -> Path:
 
     An artifact's shards have one precision, also if its build was interrupted.
     """
-    from pipeline.runtime.launch import unusual_precision
+    from pipeline.runtime.launch import non_default_precision
 
-    precision = unusual_precision(work.machine)
+    precision = non_default_precision(work.machine)
     folder = work.checkpoints / (f"{name}-{precision}" if precision else name)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -71,7 +71,8 @@ def test_a_notification_block_reports_updates(server: Server, monkeypatch: pytes
     trigger: Any = automation.trigger
     assert trigger.expect == {f"prefect.flow-run.{state}" for state in (FELL, "Failed", "Crashed")}
     assert "update" in str(trigger.match_related)
-    assert str(automation.actions[0].block_document_id) == ID  # type: ignore[union-attr]
+    message: Any = automation.actions[0]
+    assert str(message.block_document_id) == ID
 
 
 def test_without_a_block_nothing_is_sent_any_more(server: Server) -> None:
