@@ -1,4 +1,4 @@
-"""The text that the benchmarks read: the demo's, tokenised once into .benchmarks/ (two minutes)."""
+"""The text that the benchmarks read: the demo's, tokenised once into .benchmarks/ (two minutes), and BEIR folders."""
 
 import shutil
 from collections.abc import Callable
@@ -6,7 +6,9 @@ from pathlib import Path
 
 from artifacts.locks import hold
 from flows.recipes.recipe import resolve
+from pipeline.data.collection import Source
 from pipeline.data.ingest import ingest
+from pipeline.data.readers import beir
 from pipeline.runtime.work import Machine, Work, silent
 from pipeline.tokenization.token_files import Tokens
 from pipeline.tokenization.tokenizer import tokenizer
@@ -26,6 +28,16 @@ def pydocs() -> Tokens:
     for name, build in stages.items():
         _build_once(FOLDER / name, build, recipe.machine)
     return Tokens.open(FOLDER / "tokens")
+
+
+def beir_source(folder: Path) -> Source:
+    """Opens a BEIR folder."""
+    return beir.read(beir.BeirConfig(reader="beir", folder=folder, document_key="", metadata=()), silent)
+
+
+def passage_texts(source: Source) -> dict[str, str]:
+    """Returns the passages by their ids, each after its title."""
+    return {x.passage_id: f"{x.title} {x.text}".strip() for _, x in source.passages()}
 
 
 def _build_once(folder: Path, build: Callable[[Work], object], machine: Machine) -> None:

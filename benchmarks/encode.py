@@ -22,7 +22,7 @@ from benchmarks.paired import Figures, Step, Way, interleave, ratio, seconds
 from benchmarks.steps import BUDGET, LIMIT, new_module
 from pipeline.modeling.biencoder import Encoder, encode_rows, load_encoders
 from pipeline.modeling.checkpoint import save_checkpoint
-from pipeline.modeling.inputs import Form, passage_row
+from pipeline.modeling.inputs import Form, Ids, passage_row
 from pipeline.modeling.packing import packed_rows
 from pipeline.pretrain.spans import long_enough
 from pipeline.runtime.launch import ENCODING
@@ -53,11 +53,15 @@ def write_model(shape: str, folder: Path) -> None:
     save_checkpoint(folder, lm.base_model, FOLDER / "tokenizer")
 
 
-def encode_texts(encoder: Encoder, tokenizer: Tokenizer, given: list[str]) -> np.ndarray:
-    """Returns this program's vectors of texts, of at most LIMIT tokens, float32 [N, E]."""
-    form = Form(special_tokens(tokenizer)[0], question_tokens=32, title_tokens=0)
-    given_N = [passage_row(np.array([]), np.array(one), form, LIMIT) for one in encode(tokenizer, given)]
-    return encode_rows(encoder, given_N, BUDGET)
+def encode_texts(encoder: Encoder, tokenizer: Tokenizer, given: list[str], limit: int = LIMIT) -> np.ndarray:
+    """Returns this program's vectors of texts, of at most `limit` tokens, float32 [N, E]."""
+    return encode_rows(encoder, token_rows(tokenizer, given, limit), BUDGET)
+
+
+def token_rows(tokenizer: Tokenizer, given: list[str], limit: int) -> Ids:
+    """Returns the ids of each text, of at most `limit` tokens, special ones included."""
+    form = Form(special_tokens(tokenizer)[0], question_tokens=limit, title_tokens=0)
+    return [passage_row(np.array([]), np.array(one), form, limit) for one in encode(tokenizer, given)]
 
 
 def ours(*, shape: str, model: str) -> Step:

@@ -3,16 +3,12 @@
 OpenVINO directly, without optimum: the model of the folder is traced and converted in memory. Texts are tokenised
 together, sorted by tokens, and padded to the longest of each batch.
 
-    python -m benchmarks.openvino_bf16 MODEL    cosines to this program's float32 vectors, and texts per second
-
 It needs the package openvino (extra `bench`).
 
 Shapes: N texts, B of them in a batch, T tokens of the longest in it, D dimensions, E of a vector.
 """
 
 import os
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,13 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.encode import TEXTS, encode_texts, seen, texts
+from benchmarks.encode import TEXTS, seen, texts
 from benchmarks.paired import Step
 from benchmarks.steps import LIMIT
-from pipeline.modeling.biencoder import as_projection, load_encoders
+from pipeline.modeling.biencoder import as_projection
 from pipeline.modeling.model_files.sentence_transformers_files import read_vector
-from pipeline.runtime.precision import Precision, use_precision
-from pipeline.tokenization.tokenizer import read_tokenizer
 
 BATCH = 32
 """Texts of a forward pass (sentence-transformers' default)."""
@@ -72,8 +66,8 @@ def converted(folder: Path) -> Any:
         )
 
 
-def load(folder: Path, precision: str = "bf16") -> Encode:
-    """Returns the encoder of a model folder; texts are cut to LIMIT tokens, special tokens included.
+def load(folder: Path, precision: str = "bf16", limit: int = LIMIT) -> Encode:
+    """Returns the encoder of a model folder; texts are cut to `limit` tokens, special tokens included.
 
     `precision`: OpenVINO's INFERENCE_PRECISION_HINT, `bf16` or `f32`. Questions and passages must share the encoder.
     """
@@ -87,7 +81,7 @@ def load(folder: Path, precision: str = "bf16") -> Encode:
     dimension = compiled.output(0).partial_shape[1].get_length()
 
     def encode(given: list[str]) -> np.ndarray:
-        ids = tokenizer(given, truncation=True, max_length=LIMIT, return_attention_mask=False)["input_ids"]
+        ids = tokenizer(given, truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
         vector_NE = np.empty((len(ids), dimension), np.float32)
         order_N = np.argsort([len(row) for row in ids], kind="stable")
         for first in range(0, len(ids), BATCH):
@@ -117,35 +111,3 @@ def cosines(a_NE: np.ndarray, b_NE: np.ndarray) -> np.ndarray:
     """Returns the cosine of each row of `a` with that of `b`, [N]."""
     lengths_N = np.linalg.norm(a_NE, axis=1) * np.linalg.norm(b_NE, axis=1)
     return (a_NE * b_NE).sum(1) / lengths_N
-
-
-def main() -> None:
-    """Compares vectors and speed on one model; not interleaved."""
-    folder, given = Path(sys.argv[1]), texts(TEXTS["minilm"])
-    torch.set_num_threads(1)
-    encoder, tokenizer = load_encoders(folder)[1], read_tokenizer(folder)
-
-    def ours(precision: Precision) -> Encode:
-        def encode(given: list[str]) -> np.ndarray:
-            use_precision(precision)
-            return encode_texts(encoder, tokenizer, given)
-
-        return encode
-
-    ways: dict[str, Encode] = {
-        "this program, float32": ours("float32"),
-        "this program, bfloat16": ours("bfloat16"),
-        "OpenVINO, bf16": load(folder),
-        "OpenVINO, f32": load(folder, "f32"),
-    }
-    expected_NE = ours("float32")(given)
-    for name, encode in ways.items():
-        encode(given)  # OpenVINO compiles a kernel for each shape
-        started = time.perf_counter()
-        vector_NE = encode(given)
-        speed = len(given) / (time.perf_counter() - started)
-        print(f"{name}: lowest cosine {cosines(expected_NE, vector_NE).min():.6f}, {speed:.1f} texts a second")
-
-
-if __name__ == "__main__":
-    main()

@@ -20,15 +20,14 @@ import typer
 from ir_measures import nDCG
 
 from benchmarks.bfloat16 import minilm
+from benchmarks.data import beir_source, passage_texts
+from benchmarks.encode import token_rows
 from benchmarks.int8.ways import FLOAT32, WAYS, EncodeRows
 from benchmarks.openvino_bf16 import cosines
 from benchmarks.paired import Figures, Step, Way, interleave, ratio, seconds
-from pipeline.data.readers import beir
-from pipeline.modeling.inputs import Form, Ids, passage_row
+from pipeline.modeling.inputs import Ids
 from pipeline.runtime.launch import ENCODING
-from pipeline.runtime.work import silent
-from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
-from pipeline.tokenization.tokens import encode
+from pipeline.tokenization.tokenizer import read_tokenizer
 
 LIMIT = 256
 """Tokens of a text, special ones included."""
@@ -77,22 +76,15 @@ def main(
 
 def read(folder: Path) -> Collection:
     """Returns a collection's passages, with their titles, and its test questions as rows."""
-    source = beir.read(beir.BeirConfig(reader="beir", folder=folder, document_key="", metadata=()), silent)
+    source = beir_source(folder)
     qrels: dict[str, dict[str, int]] = {}
     for _, judgement in source.qrels():
         if judgement.split == "test":
             qrels.setdefault(judgement.query_id, {})[judgement.passage_id] = judgement.relevance
-    passages = {x.passage_id: f"{x.title} {x.text}".strip() for _, x in source.passages()}
+    passages = passage_texts(source)
     questions = {x.query_id: x.text for _, x in source.queries() if x.query_id in qrels}
-    return Collection(
-        list(passages), rows(list(passages.values())), list(questions), rows(list(questions.values())), qrels
-    )
-
-
-def rows(texts: list[str]) -> Ids:
-    tokenizer = read_tokenizer(minilm())
-    form = Form(special_tokens(tokenizer)[0], question_tokens=LIMIT, title_tokens=0)
-    return [passage_row(np.array([]), np.array(ids), form, LIMIT) for ids in encode(tokenizer, texts)]
+    rows = [token_rows(read_tokenizer(minilm()), list(texts.values()), LIMIT) for texts in (passages, questions)]
+    return Collection(list(passages), rows[0], list(questions), rows[1], qrels)
 
 
 def speed(way: str, place: str) -> Figures:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from pipeline.modeling.cast_weights import cast
 from pipeline.modeling.fused import fused
-from pipeline.modeling.layers import float32_product
+from pipeline.modeling.layers import affine, float32_product
 from pipeline.runtime.precision import autocast_type
 
 BLOCK = 2048
@@ -122,7 +122,7 @@ class _Blocked(torch.autograd.Function):
         """`weight_VD`, `bias_V`: the parameters, or copies of the states' type; probabilities are kept in that type."""
         blocks, sums = [], []
         for weight_ZD, bias_Z in zip(weight_VD.split(BLOCK), bias_V.split(BLOCK), strict=True):
-            logits_NZ = torch.addmm(bias_Z, states_ND, weight_ZD.T).float()
+            logits_NZ = affine(states_ND, weight_ZD, bias_Z).float()
             block_NZ = logits_NZ.softmax(1)
             sums.append(logits_NZ.amax(1) - block_NZ.amax(1).log())
             blocks.append(block_NZ.to(states_ND.dtype))

@@ -82,6 +82,15 @@ def test_kept_graphs_and_the_gradient_cache_give_the_same_bits(low):
         assert torch.equal(one.grad, other.grad)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 300])
+@pytest.mark.parametrize("onednn", [True, False])
+def test_a_map_with_its_bias_has_the_numbers_of_addmm(monkeypatch, rows, onednn):
+    if not onednn:
+        monkeypatch.setattr(layers, "_has_onednn", lambda: False)
+    x_RD, weight_ED, bias_E = (torch.randn(*shape).to(LOW) for shape in ((rows, 64), (33, 64), (33,)))
+    assert torch.equal(layers.affine(x_RD, weight_ED, bias_E), torch.addmm(bias_E, x_RD, weight_ED.T))
+
+
 def test_a_last_layer_is_not_rounded():
     one = updates.encoder("bert", SHAPE, 0.0)
     rows_RD = torch.randn(5, SHAPE["hidden_size"])

@@ -1,5 +1,7 @@
 """Packed attention against the attention of each sequence alone."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
@@ -65,6 +67,25 @@ def test_attention_by_products_is_that_of_torch(masked, dropout):
         results.append((context, *torch.autograd.grad(context, (query, key, value), upstream)))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_cpu_attends_in_bfloat16_up_to_a_length_and_beyond_it_in_float32(monkeypatch, masked):
+    """The scores of long sequences need too much memory."""
+    torch.manual_seed(0)
+    every = packed_rows(LENGTHS, LENGTHS, None, "cpu")
+    projected = torch.randn(3, 27, 8).unbind()
+    masks = [torch.rand(n, 1, length, length) for n, length in every.groups] if masked else None
+    expected_RD = attend(*projected, every, every, 2, 0.0, masks)
+    low = [x.bfloat16() for x in projected]
+    kernel = Mock(wraps=F.scaled_dot_product_attention)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", kernel)
+    for longest, calls in ((LENGTHS.max(), 0), (LENGTHS.max() - 1, len(every.groups))):
+        monkeypatch.setattr(packing, "LONG", longest)
+        context_RD = attend(*low, every, every, 2, 0.0, masks)
+        assert (context_RD.dtype, kernel.call_count) == (torch.bfloat16, calls)
+        torch.testing.assert_close(context_RD.float(), expected_RD, rtol=0.02, atol=0.02)
+    assert {call.args[0].dtype for call in kernel.call_args_list} == {torch.float32}
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
