@@ -9,7 +9,7 @@ Shapes: B sequences of T tokens, R query rows, P those rows padded within groups
 import heapq
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -27,7 +27,9 @@ are too uneven if each rank has only a few sequences."""
 
 
 LONG = 512
-"""Tokens above which a CPU's attention does not keep its scores, which grow with the square of the length."""
+"""Keys of a sequence above which a CPU's attention does not keep its scores, which grow with the square."""
+FEW_SCORES = 1 << 16
+"""Scores of a call below which its kernels take longer than their work, so that one call is best."""
 
 
 class Rows(NamedTuple):
@@ -123,9 +125,6 @@ def attend(
     if masks is None and has_kernel(query_RD.device.type):
         return _by_kernel((query_RD, key_TD, value_TD), queries, keys, heads, dropout, window)
     assert window is None
-    is_low_cpu = query_RD.device.type == "cpu" and query_RD.dtype != torch.float32
-    if is_low_cpu and keys.longest > LONG:
-        return _in_float32(query_RD, key_TD, value_TD, queries, keys, heads, dropout, masks)
     query_PD = query_RD if queries.pad_P is None else query_RD[queries.pad_P]
     if keys.pad_P is not None:
         key_TD, value_TD = key_TD[keys.pad_P], value_TD[keys.pad_P]
@@ -138,8 +137,7 @@ def attend(
             continue
         query, key, value = (x.unflatten(0, (sequences, -1)).unflatten(2, (heads, -1)) for x in (query, key, value))
         mask = None if masks is None else masks[i]
-        by_torch = not is_low_cpu and (dropout == 0.0 or query.device.type != "mps")
-        attention = F.scaled_dot_product_attention if by_torch else by_products
+        attention = _attention(query, length=key.shape[1], dropout=dropout)
         with _one_backend() if query.is_cuda and mask is not None else nullcontext():
             context = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, dropout)
         contexts.append(context.transpose(1, 2).flatten(0, 1).flatten(1))
@@ -191,18 +189,33 @@ def row_positions(wanted: Rows, every: Rows) -> list[Tensor]:
     ]
 
 
-def _in_float32(query_RD: Tensor, key_TD: Tensor, value_TD: Tensor, *others: Any) -> Tensor:
-    """As `attend`, for long sequences on a CPU: its kernel keeps no scores, and is slower in bfloat16."""
+def _attention(query: Tensor, length: int, dropout: float) -> Callable[..., Tensor]:
+    """Returns the fastest function for a group with queries [sequences, rows, heads, size] and `length` keys each.
+
+    It depends on sizes alone, so that both passes of the gradient cache have the same.
+    """
+    if query.device.type == "mps" and dropout:
+        return by_products
+    if query.device.type != "cpu" or query.dtype == torch.float32:
+        return F.scaled_dot_product_attention
+    sequences, rows, heads, _ = query.shape
+    are_few = not dropout and sequences * heads * rows * length < FEW_SCORES
+    return in_float32 if are_few or length > LONG else by_products
+
+
+def in_float32(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """As `scaled_dot_product_attention`; its backward pass is slow in bfloat16 on a CPU (PyTorch 2.13)."""
     with torch.autocast("cpu", enabled=False):
-        return attend(query_RD.float(), key_TD.float(), value_TD.float(), *others).to(query_RD.dtype)
+        context = F.scaled_dot_product_attention(query.float(), key.float(), value.float(), mask, dropout)
+    return context.to(query.dtype)
 
 
 def by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
     """Returns what `scaled_dot_product_attention` should, by two products.
 
     On MPS its dropout is ignored, or an error: that depends on the version of PyTorch, and on whether gradients are
-    computed (PyTorch's pull request 184126). On a CPU its float32 kernels, casts included, take 1.3 to 1.6 times as
-    long as these products in bfloat16 (measured, forward and backward).
+    computed (PyTorch's pull request 184126). On a CPU `in_float32` takes up to 1.6 times as long as these products in
+    bfloat16 (measured, forward and backward).
     """
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
     if mask is not None:

@@ -70,22 +70,24 @@ def test_attention_by_products_is_that_of_torch(masked, dropout):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_cpu_attends_in_bfloat16_up_to_a_length_and_beyond_it_in_float32(monkeypatch, masked):
-    """The scores of long sequences need too much memory."""
+@pytest.mark.parametrize(
+    ("longest", "few", "in_float32"), [(9, 0, False), (8, 0, True), (9, 10**6, True)], ids=["products", "long", "few"]
+)
+def test_a_cpu_attends_in_bfloat16_where_that_is_faster(monkeypatch, masked, longest, few, in_float32):
+    """The scores of long sequences also need too much memory."""
     torch.manual_seed(0)
     every = packed_rows(LENGTHS, LENGTHS, None, "cpu")
     projected = torch.randn(3, 27, 8).unbind()
     masks = [torch.rand(n, 1, length, length) for n, length in every.groups] if masked else None
     expected_RD = attend(*projected, every, every, 2, 0.0, masks)
-    low = [x.bfloat16() for x in projected]
     kernel = Mock(wraps=F.scaled_dot_product_attention)
     monkeypatch.setattr(F, "scaled_dot_product_attention", kernel)
-    for longest, calls in ((LENGTHS.max(), 0), (LENGTHS.max() - 1, len(every.groups))):
-        monkeypatch.setattr(packing, "LONG", longest)
-        context_RD = attend(*low, every, every, 2, 0.0, masks)
-        assert (context_RD.dtype, kernel.call_count) == (torch.bfloat16, calls)
-        torch.testing.assert_close(context_RD.float(), expected_RD, rtol=0.02, atol=0.02)
-    assert {call.args[0].dtype for call in kernel.call_args_list} == {torch.float32}
+    monkeypatch.setattr(packing, "LONG", longest)
+    monkeypatch.setattr(packing, "FEW_SCORES", few)
+    context_RD = attend(*(x.bfloat16() for x in projected), every, every, 2, 0.0, masks)
+    assert context_RD.dtype == torch.bfloat16
+    assert {call.args[0].dtype for call in kernel.call_args_list} == ({torch.float32} if in_float32 else set())
+    torch.testing.assert_close(context_RD.float(), expected_RD, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
