@@ -150,7 +150,7 @@ class _Blocked(torch.autograd.Function):
         for block_NZ, scale_N, weight_ZD, by_weight_ZD, by_bias_Z in parts:
             by_states.addcmul_((block_NZ @ weight_ZD).float(), scale_N[:, None])
             _product(block_NZ.T, (states_ND * scale_N[:, None]).to(block_NZ.dtype), by_weight_ZD)
-            torch.mv(block_NZ.T.float(), scale_N, out=by_bias_Z)
+            _product(scale_N[None].to(block_NZ.dtype), block_NZ, by_bias_Z[None])
         by_weight.index_add_(0, label_N, states_ND * -gradient_N[:, None])
         by_bias.index_add_(0, label_N, -gradient_N)
         return by_states.to(states_ND.dtype), None, None, None, by_weight, by_bias

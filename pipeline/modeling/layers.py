@@ -110,7 +110,7 @@ class _Linears(torch.autograd.Function):
         by_weights = [None if gradient is None else float32_product(gradient.T, x_RD) for gradient in of_maps]
         by_biases = []
         if ctx.has_bias:
-            by_biases = [None if gradient is None else gradient.sum(0, dtype=torch.float32) for gradient in of_maps]
+            by_biases = [None if gradient is None else float32_sum(gradient) for gradient in of_maps]
         return by_x, None, None, None, *by_weights, *by_biases
 
 
@@ -132,6 +132,12 @@ def float32_product(a: Tensor, b: Tensor) -> Tensor:
     """Returns the product of two matrices of low precision, float32."""
     # A CPU has no such product.
     return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else torch.mm(a, b).float()
+
+
+def float32_sum(x_RE: Tensor) -> Tensor:
+    """Returns the sum of rows of low precision, float32 [E]."""
+    # A CPU would copy all rows to float32 first; both ways sum in float32.
+    return x_RE.sum(0, dtype=torch.float32) if x_RE.is_cuda else x_RE.sum(0).float()
 
 
 def linear_and_activation(
