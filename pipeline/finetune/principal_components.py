@@ -1,0 +1,59 @@
+"""Turns the vectors of a trained bi-encoder so that their first numbers are the principal components of passages.
+
+Both sides are turned alike, so that inner products of whole vectors stay the same, while prefixes of a length keep as
+much of the passages' vectors as numbers of this length can (Hotelling 1933; without subtracting the mean, because inner
+products do not either).
+
+Shapes: N passages, E dimensions of a vector, D of the backbone.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from pipeline.finetune.encoders import Towers
+from pipeline.modeling.biencoder import Encoder, Prefix, as_projection
+from pipeline.modeling.model_files.sentence_transformers_files import Dense
+
+PASSAGES = 8192
+"""Passages whose vectors are measured; with 2,048 the demo's prefixes are as good within .002 of nDCG@10."""
+
+
+def sample(passages: int, seed: int) -> np.ndarray:
+    """Returns the rows of at most PASSAGES passages, drawn at random, in order, [N]."""
+    drawn = np.random.default_rng(seed).choice(passages, min(passages, PASSAGES), replace=False)
+    return np.sort(drawn)
+
+
+def can_turn(towers: Towers) -> bool:
+    """Whether a linear map can turn the vectors; an activation after the projection leaves no place for it."""
+    projections = [one.projection for one in towers.encoders]
+    return all(one is None or (not isinstance(one, Prefix) and one.activation == "Identity") for one in projections)
+
+
+def turned(towers: Towers, vectors_NE: np.ndarray) -> Towers:
+    """Returns towers whose vectors have the principal components of `vectors_NE` as axes, the largest first."""
+    component_EE = principal_components(vectors_NE)
+    questions = passages = _turned(towers.encoders[0], component_EE)
+    if not towers.tied:
+        passages = _turned(towers.encoders[1], component_EE)
+    return towers._replace(encoders=(questions, passages))
+
+
+def principal_components(vectors_NE: np.ndarray) -> np.ndarray:
+    """Returns orthonormal rows, float64 [E, E]; the largest number of each is positive."""
+    wide_NE = vectors_NE.astype(np.float64)
+    component_EE = np.linalg.eigh(wide_NE.T @ wide_NE)[1].T[::-1]
+    largest_E = component_EE[np.arange(len(component_EE)), np.abs(component_EE).argmax(1)]
+    return component_EE * np.sign(largest_E)[:, None]
+
+
+def _turned(encoder: Encoder, component_EE: np.ndarray) -> Encoder:
+    dense = encoder.projection.dense if encoder.projection else Dense(torch.eye(encoder.dimension))
+    turn_EE = torch.from_numpy(component_EE.copy())
+    weight_ED, bias_E = (None if x is None else (turn_EE @ x.detach().cpu().double()).float() for x in dense[:2])
+    assert weight_ED is not None
+    projection = as_projection(Dense(weight_ED, bias_E))
+    assert projection is not None
+    return replace(encoder, projection=projection.to(encoder.device))
