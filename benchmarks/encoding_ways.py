@@ -5,6 +5,7 @@
 384 passages of at most 256 tokens, titles included, drawn at random; all ways begin with the texts. Prints a table.
 """
 
+import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -68,7 +69,7 @@ def encoding(*, way: str, model: str, place: str) -> Step:
     """The step: encodes the texts in the folder `place`; returns the lowest cosine to its vectors."""
     torch.set_num_threads(1)
     folder = Path(place)
-    given, expected_NE = (folder / "texts").read_text().split("\0"), np.load(folder / "expected.npy")
+    given, expected_NE = json.loads((folder / "texts.json").read_text()), np.load(folder / "expected.npy")
     prepared = WAYS[way](Path(model))
 
     def step(number: int) -> Figures:
@@ -85,7 +86,7 @@ def main(
     given = list(passage_texts(beir_source(scifact)).values())
     chosen = [given[i] for i in np.random.default_rng(0).choice(len(given), PASSAGES, replace=False)]
     with tempfile.TemporaryDirectory() as place:
-        Path(place, "texts").write_text("\0".join(chosen))
+        Path(place, "texts.json").write_text(json.dumps(chosen))
         np.save(Path(place, "expected.npy"), WAYS[OURS](model)(chosen))
         figures = interleave({way: _process(way, model, place) for way in WAYS}, ROUNDS, batches=1)
     print(f"{processor_name()}, one thread each\n\n| way | texts/s | of {OURS} | lowest cosine |\n|---|---|---|---|")

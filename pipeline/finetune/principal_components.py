@@ -1,8 +1,8 @@
-"""Turns the vectors of a trained bi-encoder so that their first numbers are the principal components of passages.
+"""Rotates the vectors of a trained bi-encoder to the principal components of its passages (Hotelling 1933).
 
-Both sides are turned alike, so that inner products of whole vectors stay the same, while prefixes of a length keep as
-much of the passages' vectors as numbers of this length can (Hotelling 1933; without subtracting the mean, because inner
-products do not either).
+Vectors of both sides are multiplied by the same orthogonal matrix, so inner products of whole vectors do not change.
+The first numbers then represent the passages' vectors with the smallest squared error. The mean is not subtracted,
+because an inner product includes it.
 
 Shapes: N passages, E dimensions of a vector, D of the backbone.
 """
@@ -26,18 +26,18 @@ def sample(passages: int, seed: int) -> np.ndarray:
     return np.sort(drawn)
 
 
-def can_turn(towers: Towers) -> bool:
-    """Whether a linear map can turn the vectors; an activation after the projection leaves no place for it."""
+def can_rotate(towers: Towers) -> bool:
+    """Whether a rotation can be joined with the projections: not after an activation, nor with a `Prefix`."""
     projections = [one.projection for one in towers.encoders]
     return all(one is None or (not isinstance(one, Prefix) and one.activation == "Identity") for one in projections)
 
 
-def turned(towers: Towers, vectors_NE: np.ndarray) -> Towers:
+def rotated_towers(towers: Towers, vectors_NE: np.ndarray) -> Towers:
     """Returns towers whose vectors have the principal components of `vectors_NE` as axes, the largest first."""
     component_EE = principal_components(vectors_NE)
-    questions = passages = _turned(towers.encoders[0], component_EE)
+    questions = passages = _rotated(towers.encoders[0], component_EE)
     if not towers.tied:
-        passages = _turned(towers.encoders[1], component_EE)
+        passages = _rotated(towers.encoders[1], component_EE)
     return towers._replace(encoders=(questions, passages))
 
 
@@ -49,10 +49,10 @@ def principal_components(vectors_NE: np.ndarray) -> np.ndarray:
     return component_EE * np.sign(largest_E)[:, None]
 
 
-def _turned(encoder: Encoder, component_EE: np.ndarray) -> Encoder:
+def _rotated(encoder: Encoder, component_EE: np.ndarray) -> Encoder:
     dense = encoder.projection.dense if encoder.projection else Dense(torch.eye(encoder.dimension))
-    turn_EE = torch.from_numpy(component_EE.copy())
-    weight_ED, bias_E = (None if x is None else (turn_EE @ x.detach().cpu().double()).float() for x in dense[:2])
+    rotation_EE = torch.from_numpy(component_EE.copy())
+    weight_ED, bias_E = (None if x is None else (rotation_EE @ x.detach().cpu().double()).float() for x in dense[:2])
     assert weight_ED is not None
     projection = as_projection(Dense(weight_ED, bias_E))
     assert projection is not None

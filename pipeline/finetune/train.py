@@ -18,7 +18,7 @@ from pipeline.finetune.config import FinetuneConfig
 from pipeline.finetune.encoders import encode_all, starting_towers, write_checkpoint
 from pipeline.finetune.merge import merge
 from pipeline.finetune.pools import load_pools
-from pipeline.finetune.principal_components import can_turn, sample, turned
+from pipeline.finetune.principal_components import can_rotate, rotated_towers, sample
 from pipeline.finetune.scheduling import order as orders
 from pipeline.finetune.score_table import Scores
 from pipeline.finetune.soft_targets import targets
@@ -132,11 +132,12 @@ def train_encoders(
     question_N = unread_of_questions(data, pools.queries, form)
     cut = unread_metrics("questions", question_N, data.queries.lengths[pools.queries])
     cut |= unread_metrics("passages", text_N[listed], data.passages.lengths[listed])
-    if encoder_settings.dimensions is not None and can_turn(towers):
+    written = towers
+    if encoder_settings.dimensions is not None and can_rotate(towers):
         ids = passage_rows(data, sample(len(data.passages), settings.seed), form, settings.passage_tokens)
-        towers = turned(towers, encode_all(towers.encoders[1], ids, machine_settings.budget).cpu().numpy())
+        written = rotated_towers(towers, encode_all(towers.encoders[1], ids, machine_settings.budget).cpu().numpy())
     if rank() == 0:
-        write_checkpoint(Path(out), towers, encoder_settings, Path(start), history)
+        write_checkpoint(Path(out), written, encoder_settings, Path(start), history)
         tables = {"validation": validator.rows if validator else [], "schedule": orders.hardness(schedule)}
         for name, rows in tables.items():
             if rows:

@@ -30,7 +30,7 @@ class EncoderConfig(Config):
     """Text before each passage, such as `passage: `."""
     dimensions: tuple[Annotated[Whole, Field(ge=1)], ...] | None = Field(default=None, min_length=1)
     """Matryoshka representation learning (Kusupati et al. 2022): the losses of stages 1 and 2 are means over prefixes
-    of the vector of these lengths, from the whole vector down, and the first numbers of the trained vectors are principal
+    of the vector of these lengths, from the whole vector down; at the end the vectors are rotated to principal
     components. null: the whole vector alone (papers)."""
 
     @field_validator("dimensions")

@@ -136,7 +136,7 @@ def float32_product(a: Tensor, b: Tensor) -> Tensor:
 
 def float32_sum(x_RE: Tensor) -> Tensor:
     """Returns the sum of rows of low precision, float32 [E]."""
-    # A CPU would copy all rows to float32 first; both ways sum in float32.
+    # With `dtype` a CPU copies all rows to float32 first; without it the sum is float32 too, and rounded once.
     return x_RE.sum(0, dtype=torch.float32) if x_RE.is_cuda else x_RE.sum(0).float()
 
 

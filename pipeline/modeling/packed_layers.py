@@ -78,7 +78,7 @@ def _layout(
         # The kernel has no bias, and windows only for all rows; few long calls are faster.
         masks, wanted, every = [real_keys(every)], one_group(wanted), one_group(every)
     of_groups = [_mask(model, window, *group) for group in _groups(wanted, every, masks)]
-    # A CPU adds a bias to float32 scores in any precision.
+    # On a CPU the bias is float32 in any precision.
     dtype = torch.float32 if device == "cpu" else autocast_type(device) or torch.float32
     cast = [x if x is None or x.dtype == torch.bool else x.to(dtype) for x in of_groups]
     return AttentionLayout(wanted, every, cast, rotations=rotations)

@@ -27,9 +27,10 @@ are too uneven if each rank has only a few sequences."""
 
 
 LONG = 512
-"""Keys of a sequence above which a CPU's attention does not keep its scores, which grow with the square."""
+"""Keys of a sequence above which a CPU's attention without dropout keeps no scores: their number grows with the
+square."""
 FEW_SCORES = 1 << 16
-"""Scores of a call below which its kernels take longer than their work, so that one call is best."""
+"""Fewer scores are computed by one float32 call on a CPU: starting several operations takes longer than they do."""
 
 
 class Rows(NamedTuple):
@@ -102,7 +103,7 @@ def upload(array: np.ndarray, device: str) -> Tensor:
 
 Masks = Sequence[Tensor | None]
 """For every group of sequences, the keys that a row may see (bool), or what is added to the scores (of the queries'
-type), broadcast to [sequences, heads, rows, length]; None: a row sees all keys."""
+type; on a CPU float32), broadcast to [sequences, heads, rows, length]; None: a row sees all keys."""
 
 
 def attend(
@@ -192,15 +193,15 @@ def row_positions(wanted: Rows, every: Rows) -> list[Tensor]:
 def _attention(query: Tensor, length: int, dropout: float) -> Callable[..., Tensor]:
     """Returns the fastest function for a group with queries [sequences, rows, heads, size] and `length` keys each.
 
-    It depends on sizes alone, so that both passes of the gradient cache have the same.
+    The choice depends on sizes, type and dropout, never on gradients: both passes of the gradient cache use the same.
     """
     if query.device.type == "mps" and dropout:
         return by_products
     if query.device.type != "cpu" or query.dtype == torch.float32:
         return F.scaled_dot_product_attention
     sequences, rows, heads, _ = query.shape
-    are_few = not dropout and sequences * heads * rows * length < FEW_SCORES
-    return in_float32 if are_few or length > LONG else by_products
+    are_few = sequences * heads * rows * length < FEW_SCORES
+    return in_float32 if not dropout and (are_few or length > LONG) else by_products
 
 
 def in_float32(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
@@ -211,11 +212,11 @@ def in_float32(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, d
 
 
 def by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Returns what `scaled_dot_product_attention` should, by two products.
+    """As `scaled_dot_product_attention`, by two products; each row must see a key.
 
-    On MPS its dropout is ignored, or an error: that depends on the version of PyTorch, and on whether gradients are
-    computed (PyTorch's pull request 184126). On a CPU `in_float32` takes up to 1.6 times as long as these products in
-    bfloat16 (measured, forward and backward).
+    On MPS that function's dropout is ignored, or an error: that depends on the version of PyTorch, and on whether
+    gradients are computed (PyTorch's pull request 184126). On a CPU `in_float32` takes up to 1.6 times as long as these
+    products in bfloat16 (measured, forward and backward).
     """
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
     if mask is not None:

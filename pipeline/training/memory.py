@@ -199,7 +199,7 @@ def pass_bytes(config: Any) -> int:
 
 def bytes_per_token(config: Any, length: int) -> int:
     """Returns the bytes per token of a backbone's graph on a CPU: inputs and outputs of each operation, in float32."""
-    # Without dropout, the kernel computes them again.
+    # Without dropout float32's kernel computes them again; in bfloat16 they fit what the other operations save.
     keeps_scores = (field(config, "attention_probs_dropout_prob") or 0) > 0
     scores = 3 * config.num_attention_heads * length if keeps_scores else 0
     layer = 12 * config.hidden_size + inner_bytes(config) // 2 + scores

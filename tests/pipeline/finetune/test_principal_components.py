@@ -1,4 +1,4 @@
-"""Vectors are turned so that their first numbers are principal components."""
+"""Vectors are rotated so that their first numbers are principal components."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from updates import SMALL, encoder
 
 from pipeline.finetune import principal_components
 from pipeline.finetune.encoders import Towers, encode_all
-from pipeline.finetune.principal_components import can_turn, sample, turned
+from pipeline.finetune.principal_components import can_rotate, rotated_towers, sample
 from pipeline.modeling.biencoder import Projection, frozen_encoders
 from pipeline.modeling.inputs import passage_rows, read_form
 from pipeline.modeling.model_files.sentence_transformers_files import read_vector
@@ -37,23 +37,23 @@ def test_inner_products_stay_and_the_first_numbers_are_the_largest_components(ch
     passages = change(encoder("bert", SHAPE, 0.0))
     towers = Towers((passages if tied else change(encoder("bert", SHAPE, 0.0)), passages), None)
     queries_QE, vectors_NE = (encode_all(one, rows(40), 100).numpy() for one in towers.encoders)
-    result = turned(towers, vectors_NE)
+    result = rotated_towers(towers, vectors_NE)
     assert result.tied == tied
-    turned_QE, turned_NE = (encode_all(one, rows(40), 100).numpy() for one in result.encoders)
-    np.testing.assert_allclose(turned_QE @ turned_NE.T, queries_QE @ vectors_NE.T, rtol=1e-3, atol=1e-4)
-    moments_EE = turned_NE.T @ turned_NE
+    rotated_QE, rotated_NE = (encode_all(one, rows(40), 100).numpy() for one in result.encoders)
+    np.testing.assert_allclose(rotated_QE @ rotated_NE.T, queries_QE @ vectors_NE.T, rtol=1e-3, atol=1e-4)
+    moments_EE = rotated_NE.T @ rotated_NE
     largest = moments_EE.max()
     assert np.abs(moments_EE - np.diag(moments_EE.diagonal())).max() < 1e-4 * largest
     assert (np.diff(moments_EE.diagonal()) < 1e-4 * largest).all()
-    again_NE = encode_all(turned(result, turned_NE).encoders[1], rows(40), 100).numpy()
-    np.testing.assert_allclose(again_NE[:, :4], turned_NE[:, :4], rtol=1e-2, atol=1e-3)  # signs are defined
+    again_NE = encode_all(rotated_towers(result, rotated_NE).encoders[1], rows(40), 100).numpy()
+    np.testing.assert_allclose(again_NE[:, :4], rotated_NE[:, :4], rtol=1e-2, atol=1e-3)  # signs are defined
 
 
-def test_vectors_after_an_activation_are_not_turned():
+def test_vectors_after_an_activation_are_not_rotated():
     one = encoder("bert", SHAPE, 0.0)
     activated = replace(one, projection=Projection(SHAPE["hidden_size"], 8, activation="Tanh"))
-    assert can_turn(Towers((one, one), None))
-    assert not can_turn(Towers((activated, activated), None))
+    assert can_rotate(Towers((one, one), None))
+    assert not can_rotate(Towers((activated, activated), None))
 
 
 def test_a_sample_has_no_passage_twice(monkeypatch):
@@ -62,7 +62,7 @@ def test_a_sample_has_no_passage_twice(monkeypatch):
     assert sample(4, 0).tolist() == [0, 1, 2, 3]
 
 
-def test_a_training_with_dimensions_writes_turned_vectors(world, work, inline):
+def test_a_training_with_dimensions_writes_rotated_vectors(world, work, inline):
     plain, prefixes = (
         train(world, work(str(dimensions)), encoder=ENCODER.model_copy(update={"dimensions": dimensions}))[1]
         for dimensions in (None, (16,))

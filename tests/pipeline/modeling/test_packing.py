@@ -69,7 +69,7 @@ def test_attention_by_products_is_that_of_torch(masked, dropout):
         torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", ["no", "bias", "hidden"])
 @pytest.mark.parametrize(
     ("longest", "few", "in_float32"), [(9, 0, False), (8, 0, True), (9, 10**6, True)], ids=["products", "long", "few"]
 )
@@ -78,7 +78,11 @@ def test_a_cpu_attends_in_bfloat16_where_that_is_faster(monkeypatch, masked, lon
     torch.manual_seed(0)
     every = packed_rows(LENGTHS, LENGTHS, None, "cpu")
     projected = torch.randn(3, 27, 8).unbind()
-    masks = [torch.rand(n, 1, length, length) for n, length in every.groups] if masked else None
+    masks = None
+    if masked == "bias":
+        masks = [torch.rand(n, 1, length, length) for n, length in every.groups]
+    if masked == "hidden":
+        masks = [torch.ones(length, length).tril().bool().expand(n, 1, -1, -1) for n, length in every.groups]
     expected_RD = attend(*projected, every, every, 2, 0.0, masks)
     kernel = Mock(wraps=F.scaled_dot_product_attention)
     monkeypatch.setattr(F, "scaled_dot_product_attention", kernel)
