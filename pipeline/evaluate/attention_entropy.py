@@ -14,9 +14,10 @@ from torch import Tensor
 
 from pipeline.modeling import padded
 from pipeline.modeling.architectures.registry import architecture
+from pipeline.modeling.attention import Masks
 from pipeline.modeling.inputs import Ids, Packed, pack_rows
 from pipeline.modeling.packed_layers import attention_layouts, embed, keys_values, rest_of_layer, rotate
-from pipeline.modeling.packing import Masks, Rows
+from pipeline.modeling.packing import Rows
 from pipeline.modeling.passes import fill
 
 
@@ -62,7 +63,7 @@ def cls_entropies(model: Any, packed: Packed) -> Tensor:
 def entropy(query_BD: Tensor, key_TD: Tensor, keys: Rows, heads: int, masks: Masks | None = None) -> Tensor:
     """Returns the entropy in nats of each head's softmax of one query per row over the keys of that row, [B, H].
 
-    `masks`: as in `packing.attend`.
+    `masks`: as in `attend`.
     """
     entropies = []
     queries = query_BD.split([rows for rows, _ in keys.groups])

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from pipeline.modeling.architectures.registry import architecture
+from pipeline.modeling.attention import Masks, attend
 from pipeline.modeling.inputs import Packed
 from pipeline.modeling.layers import embeddings, linear, normed, rotated
-from pipeline.modeling.packing import Chunk, Masks, Rows, attend, has_kernel, one_group, real_keys, row_positions
+from pipeline.modeling.packing import Chunk, Rows, has_kernel, one_group, real_keys, row_positions
 from pipeline.runtime.precision import autocast_type
 
 
@@ -40,9 +41,9 @@ class AttentionLayout(NamedTuple):
     every: Rows
     """All rows: the keys."""
     masks: Masks | None
-    """As in `packing.attend`."""
+    """As in `attention.attend`."""
     window: int | None = None
-    """As in `packing.attend`."""
+    """As in `attention.attend`."""
     rotations: Rotations | None = None
     """None without rotary positions."""
 
@@ -57,7 +58,7 @@ def attention_layouts(
     """Returns how the rows `wanted` attend to all rows in `layers`. Layers share it, as a bias of the scores needs much
     memory.
 
-    `masks`: bool, as in `packing.attend`.
+    `masks`: bool, as in `attention.attend`.
     """
     own = architecture(model)
     windows = {own.layer(layer).window for layer in layers}
@@ -91,7 +92,7 @@ def _groups(wanted: Rows, every: Rows, masks: Sequence[Tensor] | None) -> Iterat
 
 
 def _mask(model: Any, window: int | None, position_nW: Tensor, length: int, seen: Tensor | None) -> Tensor | None:
-    """Returns the mask of a group, as in `packing.attend`. `seen`: keys that may be seen, bool; None: all."""
+    """Returns the mask of a group, as in `attention.attend`. `seen`: keys that may be seen, bool; None: all."""
     if window is not None and length > window + 1:
         key_L = torch.arange(length, device=position_nW.device)
         near_n1WL = ((position_nW[..., None] - key_L).abs() <= window)[:, None]

@@ -21,8 +21,8 @@ from fake_cuda.recorder import Recorder
 from pipeline.cross_encoder.pairs import PairRows, score_rows
 from pipeline.evaluate.attention_entropy import entropy_rows
 from pipeline.finetune.encoders import Towers
+from pipeline.modeling.attention import by_products
 from pipeline.modeling.biencoder import Encoder, encode_rows
-from pipeline.modeling.packing import by_products
 from pipeline.runtime.work import silent
 from pipeline.training import loop
 
