@@ -19,7 +19,6 @@ from pipeline.formatting import p_text
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.model_files.existing_model import folders
 from pipeline.modeling.model_files.sentence_transformers_files import (
-    Dense,
     read_dense_settings,
     read_modules,
     read_vector,
@@ -103,23 +102,13 @@ def adapt(
 
 def write_model(folder: Path, map_EE: "ndarray | None", out: Path) -> None:
     """Writes the model in `folder` to the folder `out`, with the map after its projection if there is one."""
+    from pipeline.modeling.biencoder import compose
     from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
 
     vector = read_vector(folder)
     if map_EE is not None:
         vector = replace(vector, projection=compose(map_EE, vector.projection))
     save_checkpoint(out, load_encoder(folder), folder, vector=vector)
-
-
-def compose(map_EE: "ndarray", projection: Dense | None) -> Dense:
-    """Returns one projection, equal to `projection` followed by the map."""
-    import torch
-
-    last_EE = torch.from_numpy(map_EE).double()
-    if projection is None:
-        return Dense(last_EE.float())
-    bias_E = None if projection.bias_E is None else (last_EE @ projection.bias_E.double()).float()
-    return Dense((last_EE @ projection.weight_ED.double()).float(), bias_E)
 
 
 def decision(config: AdaptConfig, metrics: Metrics) -> str:

@@ -4,17 +4,15 @@ Vectors of both sides are multiplied by the same orthogonal matrix, so inner pro
 The first numbers then represent the passages' vectors with the smallest squared error. The mean is not subtracted,
 because an inner product includes it.
 
-Shapes: N passages, E dimensions of a vector, D of the backbone.
+Shapes: N passages, E dimensions of a vector.
 """
 
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from pipeline.finetune.encoders import Towers
-from pipeline.modeling.biencoder import Encoder, Prefix, as_projection
-from pipeline.modeling.model_files.sentence_transformers_files import Dense
+from pipeline.modeling.biencoder import Encoder, Prefix, as_projection, compose
 
 PASSAGES = 8192
 """Passages whose vectors are measured; with 2,048 the demo's prefixes are as good within .002 of nDCG@10."""
@@ -46,14 +44,10 @@ def principal_components(vectors_NE: np.ndarray) -> np.ndarray:
     wide_NE = vectors_NE.astype(np.float64)
     component_EE = np.linalg.eigh(wide_NE.T @ wide_NE)[1].T[::-1]
     largest_E = component_EE[np.arange(len(component_EE)), np.abs(component_EE).argmax(1)]
-    return component_EE * np.sign(largest_E)[:, None]
+    return np.ascontiguousarray(component_EE * np.sign(largest_E)[:, None])
 
 
 def _rotated(encoder: Encoder, component_EE: np.ndarray) -> Encoder:
-    dense = encoder.projection.dense if encoder.projection else Dense(torch.eye(encoder.dimension))
-    rotation_EE = torch.from_numpy(component_EE.copy())
-    weight_ED, bias_E = (None if x is None else (rotation_EE @ x.detach().cpu().double()).float() for x in dense[:2])
-    assert weight_ED is not None
-    projection = as_projection(Dense(weight_ED, bias_E))
+    projection = as_projection(compose(component_EE, encoder.projection.dense if encoder.projection else None))
     assert projection is not None
     return replace(encoder, projection=projection.to(encoder.device))

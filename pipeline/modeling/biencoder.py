@@ -174,6 +174,16 @@ def as_projection(dense: Dense | None) -> Projection | None:
     return projection
 
 
+def compose(map_EE: np.ndarray, dense: Dense | None) -> Dense:
+    """Returns one projection, equal to `dense`, which has no activation, followed by the linear map `map_EE`."""
+    last_EE = torch.from_numpy(map_EE).double()
+    if dense is None:
+        return Dense(last_EE.float())
+    weight_ED, bias_E = (None if x is None else x.detach().cpu().double() for x in (dense.weight_ED, dense.bias_E))
+    assert weight_ED is not None
+    return Dense((last_EE @ weight_ED).float(), None if bias_E is None else (last_EE @ bias_E).float())
+
+
 def check_fits(encoder: Encoder, specials: Specials, folder: Path, field: str, limit: int) -> None:
     """Raises InputError if the model in `folder` has fewer token embeddings than ids, or fewer positions than `limit`.
 

@@ -13,7 +13,7 @@ from indexes import write_embeddings
 from ready import WORDS, sentence, theirs
 
 from artifacts import objects
-from pipeline.adapt.adapt import adapt, check_projection, check_start, compose
+from pipeline.adapt.adapt import adapt, check_projection, check_start
 from pipeline.adapt.apply_map import MAP, apply_map
 from pipeline.adapt.config import AdaptConfig
 from pipeline.adapt.map_vectors import MapVectorsConfig, map_vectors
@@ -21,7 +21,7 @@ from pipeline.dense import shard_reuse
 from pipeline.dense.question_encoder import question_encoder
 from pipeline.errors import InputError
 from pipeline.modeling.adopt import AdoptConfig
-from pipeline.modeling.biencoder import as_projection
+from pipeline.modeling.biencoder import as_projection, compose
 from pipeline.modeling.model_files.sentence_transformers_files import Dense, Vector, read_vector, write_vector
 from pipeline.notices import read_notices
 from pipeline.runtime.planned import Planned
