@@ -117,7 +117,7 @@ class _Linears(torch.autograd.Function):
 def affine(x_RD: Tensor, weight_ED: Tensor, bias_E: Tensor) -> Tensor:
     """Returns x @ weight.T + bias, of their type, [R, E]; without gradient."""
     if x_RD.device.type == "cpu" and x_RD.dtype == torch.bfloat16 and _has_onednn():
-        # The same numbers; `addmm` first copies the bias to all rows, a tenth of its time.
+        # `addmm` first copies the bias to all rows, a tenth of its time.
         return torch.ops.mkldnn._linear_pointwise(x_RD, weight_ED, bias_E, "none", [], "")
     return torch.addmm(bias_E, x_RD, weight_ED.T)
 
