@@ -99,7 +99,7 @@ def by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, 
     gradients are computed (PyTorch's pull request 184126). On a CPU `in_float32` takes up to 1.6 times as long as these
     products in bfloat16 (measured, forward and backward).
     """
-    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
+    scores = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     return F.dropout(scores.softmax(-1).to(value.dtype), dropout) @ value
