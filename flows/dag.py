@@ -64,7 +64,8 @@ def add_existing_model(graph: Graph, checkpoint: Path) -> Node:
 def add_adaptation(graph: Graph, model: Node, suffix: str) -> Node:
     """The model `model`, adapted without questions if the recipe says so, and its search. Returns the last model.
 
-    `suffix`: of the nodes that encode and index the collection by `model`; their vectors are mapped, not encoded again.
+    `suffix`: of the nodes that encode and index the collection by `model`; their vectors are mapped, not encoded again,
+    unless both encoders are trained.
     """
     recipe, ingest = graph.recipe, graph["ingest"]
     if recipe.adapt.queries is None:
@@ -74,7 +75,11 @@ def add_adaptation(graph: Graph, model: Node, suffix: str) -> Node:
         whole = recipe.index.model_copy(update={"dimension": None})
         index = add_index(graph, model, f"{suffix}-uncut", ingest, graph["tokens"], whole, graph[f"encode-{suffix}"])
     inputs = {"collection": ingest, "checkpoint": model, "index": index, "bm25": graph["bm25"]}
-    adapted = graph.add("adapted", "adapt", recipe.adapt, "encoder", **inputs)
+    sections = ["encoder"]
+    if recipe.adapt.trains == "both_encoders":  # which read the passages
+        sections.append("encode")
+        inputs["tokens"] = graph["tokens"]
+    adapted = graph.add("adapted", "adapt", recipe.adapt, *sections, **inputs)
     add_mapped(graph, adapted, "adapted", suffix)
     graph.runs["adapted"] = add_retrieval(graph, adapted, "adapted", JUDGED)
     return adapted

@@ -2,8 +2,9 @@
 
 Generated queries, the fusion of BM25 and the model as teacher, and a student, merged with the start. The student is one
 linear map on both sides, which becomes the model's projection, so that search, export and ONNX apply it as that of any
-other model; or the whole question encoder, while passages keep their vectors. An adapted model that does not agree
-better with the fusion (guard.py) is not used: the artifact is then the model as it was.
+other model; or the whole question encoder, while passages keep their vectors; or both encoders, after which passages
+are encoded again. An adapted model that does not agree better with the fusion (guard.py) is not used: the artifact is
+then the model as it was.
 
 Shapes: D dimensions of the backbone, E of a vector.
 """
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.adapt.apply_map import MAP
 from pipeline.adapt.config import AdaptConfig
+from pipeline.dense.encode import EncodeConfig
 from pipeline.errors import InputError
 from pipeline.formatting import p_text
 from pipeline.modeling.encoder_config import EncoderConfig
@@ -59,13 +61,16 @@ def adapt(
     index: Path,
     bm25: Path,
     work: Work,
+    encode: EncodeConfig | None = None,
+    tokens: Path | None = None,
 ) -> Metrics:
     """Writes the adapted model, and `map.npy` if a map was trained; or the model of `checkpoint` if the guard refuses.
 
     A model whose question encoder was trained has two encoders, `query` and `passage`; the latter is that of
-    `checkpoint`. `index`: of the collection's vectors by `checkpoint`. Metrics: the numbers of queries;
-    `divergence_before` and `_after`, the KL divergence from the teacher on the training's queries; `agreement_before`
-    and `_after`, nDCG@10 with the fusion's first passages as relevant ones on the guard's queries, and `agreement_p`;
+    `checkpoint`. `index`: of the collection's vectors by `checkpoint`. `encode`, `tokens`: how passages are encoded,
+    and their tokens, if both encoders are trained. Metrics: the numbers of queries; `divergence_before` and `_after`,
+    the KL divergence from the teacher on the training's queries; `agreement_before` and `_after`, nDCG@10 with the
+    fusion's first passages as relevant ones on the guard's queries, and `agreement_p`;
     `used`: yes or no.
     """
     import numpy as np
@@ -84,6 +89,7 @@ def adapt(
         "checkpoint": str(checkpoint),
         "index": str(index),
         "bm25": str(bm25),
+        "passages": {"tokens": str(tokens), "limit": encode.passage_tokens} if encode else None,
         "out": str(work.out),
         "checkpoints": str(work.checkpoints),
         "machine": machine.model_dump(mode="json"),
@@ -91,9 +97,9 @@ def adapt(
     kept = ENCODING if trains_map else TRAINING
     metrics = launch("pipeline.adapt.fit:fit", arguments, machine, work.progress, work.checkpoints, kept)
     is_used = metrics["used"] == "yes"
-    if is_used and not trains_map:
+    if is_used and config.trains == "query_encoder":
         write_model(side(checkpoint, "passage"), None, work.out / "passage")
-    else:
+    elif not is_used or trains_map:
         map_EE = np.load(work.out / MAP) if is_used else None
         for folder in folders(checkpoint):
             write_model(folder, map_EE, work.out if folder == checkpoint else work.out / folder.name)

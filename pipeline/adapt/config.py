@@ -18,6 +18,18 @@ class QueryEncoderConfig(Config):
     optimiser: Optimiser
 
 
+class BothEncodersConfig(Config):
+    """How all weights of the model are trained, for queries and passages."""
+
+    steps: Positive
+    """Updates."""
+    batch_queries: Positive
+    """Queries of an update."""
+    candidates: int = Field(ge=2)
+    """Passages of each query in an update, drawn from `adapt.candidates`."""
+    optimiser: Optimiser
+
+
 class AdaptConfig(Config):
     """How an existing embedding model is adapted to a collection without training questions."""
 
@@ -32,14 +44,15 @@ class AdaptConfig(Config):
     of both lists."""
     candidates: int = Field(ge=2)
     """Passages that a query is trained on: the first of the fused list."""
-    trains: Literal["map", "query_encoder"]
+    trains: Literal["map", "query_encoder", "both_encoders"]
     """What is trained. `map`: one linear map of the vectors of questions and passages. `query_encoder`: all weights of
-    the question encoder, at a multiple of the cost; passages keep the vectors of the model as it is."""
+    the question encoder, at a multiple of the cost; passages keep the vectors of the model as it is. `both_encoders`:
+    all weights; all passages are encoded again."""
     temperature: float = Field(gt=0)
     """Divides the model's cosines. For longer vectors, whose inner products are larger, it is multiplied by the mean
     squared length of candidates."""
     batch_queries: Positive
-    """Queries of an update."""
+    """Queries of an update, of the map and of the question encoder."""
     steps: Positive
     """Updates of the map."""
     learning_rate: float = Field(gt=0)
@@ -47,6 +60,7 @@ class AdaptConfig(Config):
     l2: float = Field(ge=0)
     """Of the map: weight of the sum of its change's squared entries."""
     query_encoder: QueryEncoderConfig
+    both_encoders: BothEncodersConfig
     merge: float = Field(gt=0, le=1)
     """Share of the trained change that is kept; the rest is the model as it was."""
     guard_queries: int = Field(ge=2)
@@ -66,4 +80,6 @@ class AdaptConfig(Config):
                 raise ValueError(f"{name}: the first number must not be above the second")
         if self.candidates > self.depth:
             raise ValueError(f"candidates ({self.candidates}) is more than depth ({self.depth})")
+        if self.both_encoders.candidates > self.candidates:
+            raise ValueError(f"both_encoders.candidates is more than candidates ({self.candidates})")
         return self

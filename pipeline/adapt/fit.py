@@ -1,62 +1,26 @@
 """The child process of the stage `adapt`: lists of generated queries, the training, and whether its result is used."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from pipeline.adapt import teacher
-from pipeline.adapt.apply_map import MAP
 from pipeline.adapt.config import AdaptConfig
-from pipeline.adapt.guard import AGREEING, compare, mapped_run
-from pipeline.adapt.linear_map import Lists, divergence_of, train_map, training_lists
+from pipeline.adapt.guard import compare
+from pipeline.adapt.linear_map import training_lists
 from pipeline.adapt.queries import GeneratedQuery, generate
-from pipeline.adapt.query_encoder import train_query_encoder, write_query_encoder
+from pipeline.adapt.students import Passages, Place, Taught, with_both_encoders, with_map, with_query_encoder
 from pipeline.data.passages import in_parquet
 from pipeline.data.runs import Run
-from pipeline.dense.index_files import Index, open_index
+from pipeline.dense.index_files import open_index
 from pipeline.dense.question_encoder import QuestionEncoder, question_encoder
 from pipeline.dense.search import check_model
-from pipeline.modeling.biencoder import Encoder, encode_rows, load_encoders
+from pipeline.modeling.biencoder import encode_rows
 from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.inputs import read_form
 from pipeline.runtime.work import Machine, Metrics, Progress
+from pipeline.tokenization.token_files import Tokens
 from pipeline.training.memory import encoding_budget
-
-
-@dataclass(frozen=True)
-class Taught:
-    """Generated queries, those of the training first, and the teacher's lists."""
-
-    config: AdaptConfig
-    index: Index
-    normalise: bool
-    """Whether the model's vectors have length 1."""
-    training: int
-    """Number of the training's queries; the others are the guard's."""
-    ids: list[np.ndarray]
-    """Tokens of each query."""
-    query_QE: np.ndarray
-    """By the model as it is."""
-    lists: Lists
-    """Of the training's queries."""
-
-    def divergence(self, query_QE: np.ndarray, map_EE: np.ndarray | None = None) -> float:
-        """Returns the KL divergence from the teacher on the training's queries, with these vectors of them."""
-        lists = replace(self.lists, query_QE=query_QE[: self.training])
-        return divergence_of(self.config, lists, self.index.vectors_ND, self.normalise, map_EE)
-
-
-class Adapted(NamedTuple):
-    """A model after its training."""
-
-    divergence: float
-    """See `Taught.divergence`."""
-    guard_run: Run
-    """Its lists of the guard's queries."""
-    write: Callable[[], None]
-    """Writes what was trained."""
 
 
 def fit(
@@ -69,13 +33,15 @@ def fit(
     checkpoint: str,
     index: str,
     bm25: str,
+    passages: dict | None,
     out: str,
     checkpoints: str,
     machine: dict,
 ) -> Metrics:
-    """Writes what was trained to the folder `out` if it is used: `map.npy` (float32 [E, E]), or the model `query`.
+    """Writes what was trained to the folder `out` if it is used: `map.npy` (float32 [E, E]), or encoders.
 
-    Returns the stage's metrics.
+    `passages`: None, or `tokens`, the artifact, and `limit`, the tokens of the longest passage, if passages are
+    encoded. Returns the stage's metrics.
     """
     settings, own_machine = AdaptConfig(**config), Machine.model_validate(machine)
     opened = open_index(Path(index))
@@ -90,6 +56,7 @@ def fit(
     ids = [row for row in model.rows(texts) if row is not None]
     model.encoder.to(device)
     budget = encoding_budget(own_machine.token_budget, device, model.encoder.model.config)
+    place = Place(Path(checkpoint), Path(out), Path(checkpoints), own_machine, device, budget, progress)
     query_QE = encode_rows(model.encoder, ids, budget)
     lexical = teacher.bm25_run(Path(bm25), texts, settings.depth + 1, in_parquet(Path(collection)), progress)
     dense = teacher.dense_run(query_QE, opened, settings.depth + 1)
@@ -99,21 +66,17 @@ def fit(
     row_QK, teacher_QK = teacher.candidates(of_queries(fused, 0, last), last, settings.candidates)
     lists = training_lists(settings, query_QE[:last], row_QK, teacher_QK, opened.vectors_ND)
     taught = Taught(settings, opened, model.encoder.normalise, last, ids, query_QE, lists)
+    of_guard = of_queries(fused, last, len(texts))
     if settings.trains == "map":
-        adapted = with_map(taught, progress, Path(out))
+        adapted = with_map(taught, place)
+    elif settings.trains == "query_encoder":
+        adapted = with_query_encoder(taught, place)
     else:
-        trained = load_encoders(Path(checkpoint))[0].to(device)
-        train_query_encoder(
-            settings, trained, ids[:last], lists, opened.vectors_ND, Path(checkpoints), own_machine, progress, device
-        )
-        adapted = with_query_encoder(taught, trained, budget, Path(checkpoint), Path(out))
-    guarded = compare(
-        of_queries(fused, last, len(texts)),
-        of_queries(dense, last, len(texts)),
-        adapted.guard_run,
-        source_Q[last:],
-        settings.seed,
-    )
+        assert passages is not None
+        data = Tokens.open(Path(passages["tokens"]))
+        form = read_form(EncoderConfig(**encoder), place.checkpoint, data.specials)
+        adapted = with_both_encoders(taught, place, Passages(data, form, passages["limit"]), of_guard)
+    guarded = compare(of_guard, of_queries(dense, last, len(texts)), adapted.guard_run, source_Q[last:], settings.seed)
     is_used = guarded.accepts(settings.guard_p)
     if is_used:
         adapted.write()
@@ -126,25 +89,6 @@ def fit(
         "agreement_p": guarded.p,
         "used": "yes" if is_used else "no",
     }
-
-
-def with_map(taught: Taught, progress: Progress, out: Path) -> Adapted:
-    """Trains the map."""
-    config, vectors_NE, query_QE = taught.config, taught.index.vectors_ND, taught.query_QE
-
-    def done(steps: int, loss: float) -> None:
-        progress(steps, config.steps, "steps", {"loss": loss})
-
-    map_EE = train_map(config, taught.lists, vectors_NE, taught.normalise, done)
-    run = mapped_run(query_QE[taught.training :], vectors_NE, map_EE, taught.normalise, AGREEING + 1)
-    return Adapted(taught.divergence(query_QE, map_EE), run, lambda: np.save(out / MAP, map_EE))
-
-
-def with_query_encoder(taught: Taught, trained: Encoder, budget: int, checkpoint: Path, out: Path) -> Adapted:
-    """The model whose question encoder is `trained`; its passages keep their vectors."""
-    query_QE = encode_rows(trained, taught.ids, budget)
-    run = teacher.dense_run(query_QE[taught.training :], taught.index, AGREEING + 1)
-    return Adapted(taught.divergence(query_QE), run, lambda: write_query_encoder(trained, checkpoint, out))
 
 
 def readable(model: QuestionEncoder, queries: list[GeneratedQuery]) -> list[GeneratedQuery]:

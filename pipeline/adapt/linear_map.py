@@ -56,7 +56,7 @@ def train_map(
     optimiser = torch.optim.Adam([change_EE], lr=config.learning_rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 - step / config.steps)
     for step in range(config.steps):
-        row_B = batch(config, step, len(lists.query_QE))
+        row_B = batch(config.seed, config.batch_queries, step, len(lists.query_QE))
         query_BE, passage_BKE = tensors(lists, row_B, vectors_NE)
         logits_BK = products(change_EE, query_BE, passage_BKE, normalise) / lists.temperature
         divergence = F.kl_div(F.log_softmax(logits_BK, dim=1), lists.target_QK[row_B], reduction="batchmean")
@@ -83,12 +83,12 @@ def divergence_of(
     return total / queries
 
 
-def batch(config: AdaptConfig, step: int, queries: int) -> np.ndarray:
-    """Returns the queries of an update: each epoch has another order, and a batch may span two epochs."""
-    place_B = np.arange(step * config.batch_queries, (step + 1) * config.batch_queries)
+def batch(seed: int, size: int, step: int, queries: int) -> np.ndarray:
+    """Returns the `size` queries of an update: each epoch has another order, and a batch may span two epochs."""
+    place_B = np.arange(step * size, (step + 1) * size)
     epoch_B = place_B // queries
     order = {
-        epoch: np.argsort(uniform(config.seed, TRAINING, epoch, np.arange(queries)), kind="stable")
+        epoch: np.argsort(uniform(seed, TRAINING, epoch, np.arange(queries)), kind="stable")
         for epoch in np.unique(epoch_B).tolist()
     }
     return np.array([order[epoch][place % queries] for epoch, place in zip(epoch_B, place_B, strict=True)], np.int64)

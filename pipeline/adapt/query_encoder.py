@@ -6,7 +6,6 @@ candidates from the teacher's. The trained weights are merged with those of the 
 Shapes: Q queries, B queries of a batch, K candidates of a query, N passages, E dimension of a vector.
 """
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,7 @@ from pipeline.adapt.linear_map import Lists, batch
 from pipeline.dense.rescore import take_rows
 from pipeline.finetune.merge import set_weights
 from pipeline.modeling.biencoder import Encoder, vectors
-from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.inputs import Ids, pack_rows
-from pipeline.modeling.model_files.sentence_transformers_files import read_vector, side
 from pipeline.modeling.packing import upload
 from pipeline.runtime.work import Machine, Progress
 from pipeline.training import loop
@@ -50,7 +47,7 @@ def train_query_encoder(
     length_Q = np.array([len(row) for row in ids])
 
     def step(update: int, _: None) -> dict[str, Any]:
-        row_B = batch(config, update, len(ids))
+        row_B = batch(config.seed, config.batch_queries, update, len(ids))
         row_B = row_B[np.argsort(length_Q[row_B], kind="stable")]
         packed = pack_rows(ids, row_B, device)
         passage_BKE = upload(take_rows(vectors_NE, lists.row_QK[row_B]).astype(np.float32), device)
@@ -64,10 +61,3 @@ def train_query_encoder(
     loop.train(trained, step, settings.steps, settings.optimiser, config.seed, checkpoints, minutes, progress, device)
     set_weights(trained, {name: x.clone() for name, x in trained.state_dict().items()}, start, config.merge)
     encoder.model.eval()
-
-
-def write_query_encoder(encoder: Encoder, checkpoint: Path, out: Path) -> None:
-    """Writes the trained encoder as the model `query` in the folder `out`. `checkpoint`: its start."""
-    folder = side(checkpoint, "query")
-    vector = replace(read_vector(folder), projection=encoder.projection.dense if encoder.projection else None)
-    save_checkpoint(out / "query", encoder.model, folder, vector=vector)

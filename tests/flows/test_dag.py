@@ -111,6 +111,16 @@ def test_a_model_is_adapted_between_its_search_and_fine_tuning() -> None:
     assert [*inputs("evaluate", on)] == ["collection", "bm25", "pretrained", "adapted", "stage1", "stage2"]
 
 
+def test_a_model_whose_encoders_are_both_adapted_encodes_the_passages_again() -> None:
+    on = ("adapt.queries=9", "adapt.trains=both_encoders")
+    assert [name for name in names(nodes(resolve("tiny", on))) if "adapted" in name] == ADAPTED
+    assert inputs("adapted", *on)["tokens"] == "tokens"
+    assert node("adapted", *on).shared["encode"] == resolve("tiny", on).encode
+    encode = {"collection": "ingest", "tokens": "tokens", "checkpoint": "adapted"}
+    assert inputs("encode-adapted", *on) == encode
+    assert node("encode-adapted", *on).stage == "encode"
+
+
 def test_an_adapted_model_answers_for_an_existing_one() -> None:
     settings = ["adapt.queries=9", "model=somewhere", "evaluate.fusions=[[bm25, model]]"]
     dag = nodes(resolve("text", settings))

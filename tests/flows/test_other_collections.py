@@ -72,6 +72,8 @@ def test_the_vectors_of_an_adapted_model_are_mapped_on_other_collections_too() -
     mapped = inputs("encode-final-other-scifact", *settings, recipe="text")
     assert mapped == {"checkpoint": "adapted", "embeddings": "encode-start-other-scifact"}
     assert [*inputs("evaluate-other-scifact", *settings, recipe="text")][2:] == ["model", "adapted"]
+    encoded = inputs("encode-final-other-scifact", *settings, "adapt.trains=both_encoders", recipe="text")
+    assert encoded["tokens"] == "tokens-other-scifact"
 
 
 def test_the_start_is_the_existing_model_before_any_training(tmp_path) -> None:

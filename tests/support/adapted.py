@@ -1,6 +1,8 @@
 """A small collection, its BM25 index, a model from scratch and its vectors; and how it is adapted."""
 
-from dataclasses import dataclass
+import json
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import encoders
@@ -8,13 +10,16 @@ import numpy as np
 import torch
 from indexes import write_flat_index
 from ready import WORDS, plain, theirs
-from searched import build, write_collection
+from searched import build, machine, write_collection
 
-from pipeline.adapt.config import AdaptConfig, QueryEncoderConfig
+from pipeline.adapt.config import AdaptConfig, BothEncodersConfig, QueryEncoderConfig
 from pipeline.dense import shard_reuse
 from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
 from pipeline.modeling.model_files.sentence_transformers_files import Vector
+from pipeline.runtime.work import Work, silent
+from pipeline.tokenization.tokens import TokensConfig, tokens
 
+OPTIMISER = encoders.OPTIMISER.model_copy(update={"learning_rate": 1e-3})
 CONFIG = AdaptConfig(
     queries=40,
     lead_words=6,
@@ -27,7 +32,8 @@ CONFIG = AdaptConfig(
     batch_queries=16,
     learning_rate=5e-3,
     l2=0.0,
-    query_encoder=QueryEncoderConfig(steps=60, optimiser=encoders.OPTIMISER.model_copy(update={"learning_rate": 1e-3})),
+    query_encoder=QueryEncoderConfig(steps=60, optimiser=OPTIMISER),
+    both_encoders=BothEncodersConfig(steps=60, batch_queries=16, candidates=8, optimiser=OPTIMISER),
     merge=1.0,
     guard_queries=20,
     guard_words=(3, 5),
@@ -49,6 +55,7 @@ class Corpus:
     checkpoint: Path
     index: Path
     bm25: Path
+    tokens: Path
     vectors_ND: np.ndarray
     """Of the passages; float16 numbers."""
 
@@ -67,7 +74,21 @@ def make_corpus(folder: Path) -> Corpus:
     vectors_ND = vectors_ND.astype(np.float16).astype(np.float32)
     model = shard_reuse.model(folder / "checkpoint")
     write_flat_index(folder / "index", vectors_ND, [f"p{n}" for n in range(60)], model)
-    return Corpus(collection, folder / "checkpoint", folder / "index", folder / "bm25", vectors_ND)
+    (folder / "tokens").mkdir()
+    work = Work(folder / "tokens", folder / "none", machine(1), silent)
+    tokens(TokensConfig(max_tokens=None), collection, folder / "checkpoint", work)
+    return Corpus(collection, folder / "checkpoint", folder / "index", folder / "bm25", folder / "tokens", vectors_ND)
+
+
+def with_two_encoders(corpus: Corpus, folder: Path) -> Corpus:
+    """The corpus with a model of two encoders, which start equal."""
+    checkpoint, index = folder / "untied", folder / "index"
+    for side in ("query", "passage"):
+        shutil.copytree(corpus.checkpoint, checkpoint / side)
+    shutil.copytree(corpus.index, index)
+    said = json.loads((index / "index.json").read_text())
+    (index / "index.json").write_text(json.dumps({**said, "model": shard_reuse.model(checkpoint)}))
+    return replace(corpus, checkpoint=checkpoint, index=index)
 
 
 def bag_of_words(folder: Path) -> Path:

@@ -19,6 +19,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return make_corpus(tmp_path_factory.mktemp("adapt"))
 
 
+@pytest.fixture
+def accepting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guard that accepts any model."""
+    monkeypatch.setattr("pipeline.adapt.guard.GuardResult.accepts", lambda *_: True)
+
+
 def unit_vectors(seed: int, number: int) -> np.ndarray:
     rows = np.random.default_rng(seed).normal(size=(number, DIMENSION))
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)

@@ -102,7 +102,7 @@ def test_mapped_vectors_beyond_float16_are_refused(corpus: Corpus, work, tmp_pat
 
 def test_a_refused_model_is_the_start(corpus: Corpus, work, inline, tmp_path, monkeypatch) -> None:
     harmful = -3 * np.eye(24, dtype=np.float32) + np.random.default_rng(0).normal(size=(24, 24)).astype(np.float32)
-    monkeypatch.setattr("pipeline.adapt.fit.train_map", lambda *_: harmful)
+    monkeypatch.setattr("pipeline.adapt.students.train_map", lambda *_: harmful)
     done = work("refused")
     metrics = build(EASY, corpus, done)
     assert metrics["used"] == "no"

@@ -52,7 +52,7 @@ def test_targets_have_the_mean_and_spread_of_the_model_s_own_logits(queries, vec
 
 
 def test_batches_take_each_query_once_an_epoch() -> None:
-    rows = np.concatenate([batch(CONFIG, step, 24) for step in range(6)])  # 6 x 16 = 4 x 24
+    rows = np.concatenate([batch(CONFIG.seed, 16, step, 24) for step in range(6)])  # 6 x 16 = 4 x 24
     for epoch in rows.reshape(4, 24):
         assert sorted(epoch.tolist()) == list(range(24))
     assert rows[:24].tolist() != rows[24:48].tolist()

@@ -1,11 +1,10 @@
 """The stage `adapt` with all weights of the question encoder."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
-from adapted import EASY, ENCODER, Corpus
+from adapted import EASY, ENCODER, Corpus, with_two_encoders
 from indexes import write_embeddings
 from ready import WORDS, theirs
 
@@ -25,12 +24,6 @@ TEXTS = [" ".join(WORDS[n : n + 4]) for n in range(12)]
 
 class KilledError(Exception):
     pass
-
-
-@pytest.fixture
-def accepting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A guard that accepts any model."""
-    monkeypatch.setattr("pipeline.adapt.guard.GuardResult.accepts", lambda *_: True)
 
 
 def build(corpus: Corpus, work: Work, **changes: object) -> Metrics:
@@ -109,13 +102,7 @@ def test_a_refused_model_is_the_start_with_one_encoder(corpus: Corpus, work, inl
 
 
 def test_of_two_encoders_that_of_questions_is_trained(corpus: Corpus, work, inline, accepting, tmp_path) -> None:
-    untied, index = tmp_path / "untied", tmp_path / "index"
-    for side in ("query", "passage"):
-        shutil.copytree(corpus.checkpoint, untied / side)
-    shutil.copytree(corpus.index, index)
-    said = json.loads((index / "index.json").read_text())
-    (index / "index.json").write_text(json.dumps({**said, "model": shard_reuse.model(untied)}))
     one, two = work("one"), work("two")
     build(corpus, one)
-    adapt(CONFIG, ENCODER, corpus.collection, untied, index, corpus.bm25, two)
+    build(with_two_encoders(corpus, tmp_path), two)
     assert objects.seal(one.out)[0] == objects.seal(two.out)[0]
