@@ -2,21 +2,24 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import encoders
 import numpy as np
+import pytest
 import torch
 from indexes import write_flat_index
 from ready import WORDS, plain, theirs
 from searched import build, machine, write_collection
 
+from artifacts import objects
 from pipeline.adapt.config import AdaptConfig, BothEncodersConfig, QueryEncoderConfig
 from pipeline.dense import shard_reuse
 from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
 from pipeline.modeling.model_files.sentence_transformers_files import Vector
-from pipeline.runtime.work import Work, silent
+from pipeline.runtime.work import Metrics, Work, silent
 from pipeline.tokenization.tokens import TokensConfig, tokens
 
 OPTIMISER = encoders.OPTIMISER.model_copy(update={"learning_rate": 1e-3})
@@ -109,3 +112,25 @@ def bag_of_words(folder: Path) -> Path:
                 last.bias.zero_()
     save_checkpoint(folder, model, start, vector=Vector("mean", normalise=True))
     return folder
+
+
+class KilledError(Exception):
+    pass
+
+
+def check_resumes(build: Callable[[Work], Metrics], work: Callable[..., Work]) -> None:
+    """A training that was killed after 20 updates gives the bytes of one that was not."""
+    whole = work("whole")
+    metrics = build(whole)
+
+    def kill(done: int, total: int | None, unit: str, numbers: object = None) -> None:
+        if unit == "updates" and done == 20:
+            raise KilledError
+
+    killed = work("killed", progress=kill, checkpoint_minutes=0)
+    with pytest.raises(KilledError):
+        build(killed)
+    assert list(killed.checkpoints.iterdir())
+    again = Work(killed.out, killed.checkpoints, killed.machine, whole.progress)
+    assert build(again) == metrics
+    assert objects.seal(again.out)[0] == objects.seal(whole.out)[0]

@@ -1,9 +1,11 @@
 """The stage `adapt` with all weights of the model."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
-from adapted import EASY, ENCODER, OPTIMISER, Corpus, with_two_encoders
+from adapted import EASY, ENCODER, OPTIMISER, Corpus, check_resumes, with_two_encoders
 from torch.nn import functional as F
 
 from artifacts import objects
@@ -48,6 +50,10 @@ def test_the_guard_sees_what_the_index_of_the_model_as_it_is_shows(corpus: Corpu
     metrics = build(corpus, work())
     assert metrics["agreement_after"] == pytest.approx(metrics["agreement_before"], abs=2e-3)  # vectors are not float16
     assert metrics["divergence_after"] == pytest.approx(metrics["divergence_before"], rel=1e-2)
+
+
+def test_a_resumed_training_has_equal_bytes(corpus: Corpus, work, inline, accepting) -> None:
+    check_resumes(partial(build, corpus), work)
 
 
 def test_a_refused_model_is_the_start(corpus: Corpus, work, inline) -> None:

@@ -1,10 +1,10 @@
 """The stage `adapt` with all weights of the question encoder."""
 
 import json
+from functools import partial
 
 import numpy as np
-import pytest
-from adapted import EASY, ENCODER, Corpus, with_two_encoders
+from adapted import EASY, ENCODER, Corpus, check_resumes, with_two_encoders
 from indexes import write_embeddings
 from ready import WORDS, theirs
 
@@ -20,10 +20,6 @@ from pipeline.runtime.work import Metrics, Work
 
 CONFIG = EASY.model_copy(update={"trains": "query_encoder", "guard_p": 0.9})
 TEXTS = [" ".join(WORDS[n : n + 4]) for n in range(12)]
-
-
-class KilledError(Exception):
-    pass
 
 
 def build(corpus: Corpus, work: Work, **changes: object) -> Metrics:
@@ -59,20 +55,7 @@ def test_the_question_encoder_learns_and_passages_keep_theirs(corpus: Corpus, wo
 
 
 def test_a_resumed_training_has_equal_bytes(corpus: Corpus, work, inline, accepting) -> None:
-    whole = work("whole")
-    metrics = build(corpus, whole)
-
-    def kill(done: int, total: int | None, unit: str, numbers: object = None) -> None:
-        if unit == "updates" and done == 20:
-            raise KilledError
-
-    killed = work("killed", progress=kill, checkpoint_minutes=0)
-    with pytest.raises(KilledError):
-        build(corpus, killed)
-    assert list(killed.checkpoints.iterdir())
-    again = Work(killed.out, killed.checkpoints, killed.machine, whole.progress)
-    assert build(corpus, again) == metrics
-    assert objects.seal(again.out)[0] == objects.seal(whole.out)[0]
+    check_resumes(partial(build, corpus), work)
 
 
 def test_half_the_change_is_half_way(corpus: Corpus, work, inline, accepting) -> None:
