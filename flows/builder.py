@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flows.recipes.recipe import Recipe
-from pipeline.adapt.config import AdaptConfig
 from pipeline.adapt.map_vectors import MapVectorsConfig
 from pipeline.config import Config
 from pipeline.dense.index_kinds import IndexConfig
@@ -133,16 +132,6 @@ def add_index(
 
 
 def add_mapped(graph: Graph, adapted: Node, suffix: str, start: str) -> None:
-    """The passages' vectors by an adapted model, unless it encodes them again because all its weights were trained.
-
-    `start`: suffix of the node with those of the model as it was.
-    """
-    if encodes_again(adapted):
-        return
+    """The passages' vectors by an adapted model. `start`: suffix of the node with those of the model as it was."""
     inputs = {"checkpoint": adapted, "embeddings": graph[f"encode-{start}"]}
     graph.add(f"encode-{suffix}", "map_vectors", MapVectorsConfig(), **inputs)
-
-
-def encodes_again(adapted: Node) -> bool:
-    """Whether the adapted model's vectors of passages cannot be computed from those of the model as it was."""
-    return isinstance(adapted.config, AdaptConfig) and adapted.config.trains == "both_encoders"

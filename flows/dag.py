@@ -71,16 +71,17 @@ def add_adaptation(graph: Graph, model: Node, suffix: str) -> Node:
     if recipe.adapt.queries is None:
         return model
     index = graph[f"index-{suffix}"]
-    if recipe.index.dimension is not None:  # the map is learned from whole vectors
+    if recipe.index.dimension is not None:  # the adaptation learns from whole vectors
         whole = recipe.index.model_copy(update={"dimension": None})
         index = add_index(graph, model, f"{suffix}-uncut", ingest, graph["tokens"], whole, graph[f"encode-{suffix}"])
     inputs = {"collection": ingest, "checkpoint": model, "index": index, "bm25": graph["bm25"]}
-    sections = ["encoder"]
-    if recipe.adapt.trains == "both_encoders":  # which read the passages
-        sections.append("encode")
-        inputs["tokens"] = graph["tokens"]
-    adapted = graph.add("adapted", "adapt", recipe.adapt, *sections, **inputs)
-    add_mapped(graph, adapted, "adapted", suffix)
+    if recipe.adapt.encodes_again:  # add_retrieval then adds the stage `encode`
+        adapted = graph.add("adapted", "adapt", recipe.adapt, "encoder", **inputs, tokens=graph["tokens"])
+        shared = {**adapted.shared, "passage_tokens": recipe.encode.passage_tokens}
+        adapted = graph.nodes["adapted"] = replace(adapted, shared=shared)
+    else:
+        adapted = graph.add("adapted", "adapt", recipe.adapt, "encoder", **inputs)
+        add_mapped(graph, adapted, "adapted", suffix)
     graph.runs["adapted"] = add_retrieval(graph, adapted, "adapted", JUDGED)
     return adapted
 

@@ -41,7 +41,8 @@ def add_others(graph: Graph, model: Node) -> None:
         texts = {"collection": graph[f"ingest{OTHER}{name}"], "tokens": graph[f"tokens{OTHER}{name}"]}
         runs = {}
         for run, encoder, suffix in ((START, start, f"start{OTHER}{name}"), (final, model, f"final{OTHER}{name}")):
-            if encoder.stage == "adapt" and encoder.inputs["checkpoint"] is start:
+            is_mapped = encoder.stage == "adapt" and not recipe.adapt.encodes_again
+            if is_mapped and encoder.inputs["checkpoint"] is start:
                 add_mapped(graph, encoder, suffix, f"start{OTHER}{name}")
             index = add_index(graph, encoder, suffix, texts["collection"], texts["tokens"], exact)
             runs[run] = add_search(graph, encoder, f"search-{suffix}", index, JUDGED, texts)

@@ -2,8 +2,8 @@
 
 The estimates have one digit. A stage's work is counted in tokens times layers; pipeline/training/speed.py measures how
 many this machine computes in a second. The texts are counted where `ingest` and `tokens` are in the store, else guessed
-from the sizes of the files. Other stages have no estimate: those without a model, and `search`, `adapt` and
-`attention`, which read few texts with it.
+from the sizes of the files. Other stages have no estimate: those without a model, and `search`, `adapt` (unless it
+trains both encoders) and `attention`, which read few texts with it.
 """
 
 from collections.abc import Iterable

@@ -19,6 +19,10 @@ DEPTH, MINED = 200, 30
 """Passages of a question that are scored, where the recipe says `all`, and mined ones in addition."""
 
 
+BACKWARD = 3
+"""Work of a forward and backward pass, relative to a forward pass."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """A model, in layers."""
@@ -83,6 +87,17 @@ def _finetune(node: Node, shape: Shape, texts: TextSize) -> Workload | None:
     passage = _passage(texts, config.passage_tokens, encoder.title_tokens)
     tokens = _question(texts, encoder.question_tokens) + (1 + config.negatives_per_query) * passage
     return Workload(examples * tokens * _vector(shape, encoder), trains=True)
+
+
+def _adapt(node: Node, shape: Shape, texts: TextSize) -> Workload:
+    """The training of both encoders, and the passages that the guard encodes: all, as if its lists had them."""
+    config: Any = node.config
+    encoder, settings = node.shared["encoder"], config.both_encoders
+    passage = _passage(texts, node.shared["passage_tokens"], encoder.title_tokens)
+    query = _question(texts, encoder.question_tokens)
+    tokens = settings.steps * settings.batch_queries * (query + settings.candidates * passage)
+    guard = min(texts.passages, 2 * config.depth * config.guard_queries) * passage / BACKWARD
+    return Workload((tokens + guard) * _vector(shape, encoder), trains=True)
 
 
 def _examples(node: Node, texts: TextSize) -> float | None:
@@ -194,10 +209,12 @@ WORKLOADS: dict[str, Callable[[Node, Shape, TextSize], Workload | None]] = {
     "condenser": _condenser,
     "cocondenser": _cocondenser,
     "finetune": _finetune,
+    "adapt": _adapt,
     "encode": _encode,
     "cross_encoder": _cross_encoder,
     "soft_labels": _soft_labels,
     "pseudo_labels": _pseudo_labels,
     "rerank": _rerank,
 }
-"""By stage. `search`, `adapt` and `attention` have a model too, but read few texts with it."""
+"""By stage. `search` and `attention` have a model too, but read few texts with it. So does `adapt`, which has an
+estimate only if it trains both encoders: else it reads no `tokens`."""

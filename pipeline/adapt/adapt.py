@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from pipeline.adapt.apply_map import MAP
 from pipeline.adapt.config import AdaptConfig
-from pipeline.dense.encode import EncodeConfig
+from pipeline.config import number_or
 from pipeline.errors import InputError
 from pipeline.formatting import p_text
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.modeling.model_files.existing_model import folders
+from pipeline.modeling.model_files.existing_model import copy_folder, folders
 from pipeline.modeling.model_files.sentence_transformers_files import (
     read_dense_settings,
     read_modules,
@@ -27,6 +27,7 @@ from pipeline.modeling.model_files.sentence_transformers_files import (
     side,
 )
 from pipeline.notices import noticed
+from pipeline.runtime.host import cores
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work
 
@@ -49,7 +50,7 @@ def check_projection(folder: Path) -> None:
     if dense is not None and (activation := read_dense_settings(dense).activation) != "Identity":
         raise InputError(
             f"adapt: the projection of the model in {folder} has the activation {activation}, which no linear map can "
-            "follow: set adapt.trains=query_encoder, or adapt.queries to null"
+            "follow: set adapt.trains to query_encoder or both_encoders, or adapt.queries to null"
         )
 
 
@@ -61,17 +62,16 @@ def adapt(
     index: Path,
     bm25: Path,
     work: Work,
-    encode: EncodeConfig | None = None,
+    passage_tokens: int | None = None,
     tokens: Path | None = None,
 ) -> Metrics:
     """Writes the adapted model, and `map.npy` if a map was trained; or the model of `checkpoint` if the guard refuses.
 
     A model whose question encoder was trained has two encoders, `query` and `passage`; the latter is that of
-    `checkpoint`. `index`: of the collection's vectors by `checkpoint`. `encode`, `tokens`: how passages are encoded,
-    and their tokens, if both encoders are trained. Metrics: the numbers of queries; `divergence_before` and `_after`,
-    the KL divergence from the teacher on the training's queries; `agreement_before` and `_after`, nDCG@10 with the
-    fusion's first passages as relevant ones on the guard's queries, and `agreement_p`;
-    `used`: yes or no.
+    `checkpoint`. `index`: of the collection's vectors by `checkpoint`. `tokens`, `passage_tokens`: of the passages, and
+    how many of each are read, if both encoders are trained. Metrics: the numbers of queries; `divergence_before` and
+    `_after`, the KL divergence from the teacher on the training's queries; `agreement_before` and `_after`, nDCG@10
+    with the fusion's first passages as relevant ones on the guard's queries, and `agreement_p`; `used`: yes or no.
     """
     import numpy as np
 
@@ -82,6 +82,8 @@ def adapt(
         for folder in folders(checkpoint):
             check_projection(folder)
     machine = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
+    if not trains_map:  # the one process has the processor to itself
+        machine = machine.model_copy(update={"threads": number_or(machine.threads, cores())})
     arguments = {
         "config": config.model_dump(mode="json"),
         "encoder": encoder.model_dump(mode="json"),
@@ -89,7 +91,7 @@ def adapt(
         "checkpoint": str(checkpoint),
         "index": str(index),
         "bm25": str(bm25),
-        "passages": {"tokens": str(tokens), "limit": encode.passage_tokens} if encode else None,
+        "passages": {"tokens": str(tokens), "limit": passage_tokens} if tokens else None,
         "out": str(work.out),
         "checkpoints": str(work.checkpoints),
         "machine": machine.model_dump(mode="json"),
@@ -102,7 +104,7 @@ def adapt(
     elif not is_used or trains_map:
         map_EE = np.load(work.out / MAP) if is_used else None
         for folder in folders(checkpoint):
-            write_model(folder, map_EE, work.out if folder == checkpoint else work.out / folder.name)
+            write_model(folder, map_EE, copy_folder(folder, checkpoint, work.out))
     return {**metrics, **noticed([decision(config, metrics)])}
 
 

@@ -26,7 +26,7 @@ class BothEncodersConfig(Config):
     batch_queries: Positive
     """Queries of an update."""
     candidates: int = Field(ge=2)
-    """Passages of each query in an update, drawn from `adapt.candidates`."""
+    """Passages of each query in an update, drawn from `adapt.candidates`; all of them if those are fewer."""
     optimiser: Optimiser
 
 
@@ -52,7 +52,7 @@ class AdaptConfig(Config):
     """Divides the model's cosines. For longer vectors, whose inner products are larger, it is multiplied by the mean
     squared length of candidates."""
     batch_queries: Positive
-    """Queries of an update, of the map and of the question encoder."""
+    """Queries of an update, of the map and of the question encoder; the passages of so many scale `temperature`."""
     steps: Positive
     """Updates of the map."""
     learning_rate: float = Field(gt=0)
@@ -70,7 +70,12 @@ class AdaptConfig(Config):
     guard_p: float = Field(gt=0, lt=1)
     """The adapted model is used if it agrees better with the fusion, with a smaller p (paired randomisation)."""
     seed: Seed
-    """Seed of the generated queries, of their order in training, and of the test's signs."""
+    """Seed of the generated queries, of their order in training, of drawn candidates, and of the test's signs."""
+
+    @property
+    def encodes_again(self) -> bool:
+        """Whether the adapted model's vectors of passages do not follow from those of the model as it was."""
+        return self.trains == "both_encoders"
 
     @model_validator(mode="after")
     def _fewest_words_first(self) -> Self:
@@ -80,6 +85,4 @@ class AdaptConfig(Config):
                 raise ValueError(f"{name}: the first number must not be above the second")
         if self.candidates > self.depth:
             raise ValueError(f"candidates ({self.candidates}) is more than depth ({self.depth})")
-        if self.both_encoders.candidates > self.candidates:
-            raise ValueError(f"both_encoders.candidates is more than candidates ({self.candidates})")
         return self

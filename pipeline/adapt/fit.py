@@ -9,7 +9,8 @@ from pipeline.adapt.config import AdaptConfig
 from pipeline.adapt.guard import compare
 from pipeline.adapt.linear_map import training_lists
 from pipeline.adapt.queries import GeneratedQuery, generate
-from pipeline.adapt.students import Passages, Place, Taught, with_both_encoders, with_map, with_query_encoder
+from pipeline.adapt.students import PassageInputs, Taught, with_both_encoders, with_map, with_query_encoder
+from pipeline.adapt.training import Training
 from pipeline.data.passages import in_parquet
 from pipeline.data.runs import Run
 from pipeline.dense.index_files import open_index
@@ -56,7 +57,7 @@ def fit(
     ids = [row for row in model.rows(texts) if row is not None]
     model.encoder.to(device)
     budget = encoding_budget(own_machine.token_budget, device, model.encoder.model.config)
-    place = Place(Path(checkpoint), Path(out), Path(checkpoints), own_machine, device, budget, progress)
+    where = Training(settings, Path(checkpoint), Path(out), Path(checkpoints), own_machine, device, progress)
     query_QE = encode_rows(model.encoder, ids, budget)
     lexical = teacher.bm25_run(Path(bm25), texts, settings.depth + 1, in_parquet(Path(collection)), progress)
     dense = teacher.dense_run(query_QE, opened, settings.depth + 1)
@@ -66,17 +67,19 @@ def fit(
     row_QK, teacher_QK = teacher.candidates(of_queries(fused, 0, last), last, settings.candidates)
     lists = training_lists(settings, query_QE[:last], row_QK, teacher_QK, opened.vectors_ND)
     taught = Taught(settings, opened, model.encoder.normalise, last, ids, query_QE, lists)
-    of_guard = of_queries(fused, last, len(texts))
+    teacher_run = of_queries(fused, last, len(texts))
     if settings.trains == "map":
-        adapted = with_map(taught, place)
+        adapted = with_map(taught, where)
     elif settings.trains == "query_encoder":
-        adapted = with_query_encoder(taught, place)
+        adapted = with_query_encoder(taught, where)
     else:
         assert passages is not None
         data = Tokens.open(Path(passages["tokens"]))
-        form = read_form(EncoderConfig(**encoder), place.checkpoint, data.specials)
-        adapted = with_both_encoders(taught, place, Passages(data, form, passages["limit"]), of_guard)
-    guarded = compare(of_guard, of_queries(dense, last, len(texts)), adapted.guard_run, source_Q[last:], settings.seed)
+        form = read_form(EncoderConfig(**encoder), where.checkpoint, data.specials)
+        adapted = with_both_encoders(taught, where, PassageInputs(data, form, passages["limit"]), teacher_run)
+    guarded = compare(
+        teacher_run, of_queries(dense, last, len(texts)), adapted.guard_run, source_Q[last:], settings.seed
+    )
     is_used = guarded.accepts(settings.guard_p)
     if is_used:
         adapted.write()

@@ -24,7 +24,7 @@ AGREEING = 10
 PERMUTATIONS = 10_000
 """Draws of signs of the randomisation test."""
 BLOCK = 1 << 15
-"""Passages that are mapped at a time."""
+"""Passages that are mapped, or encoded, at a time."""
 
 
 class GuardResult(NamedTuple):
@@ -40,12 +40,12 @@ class GuardResult(NamedTuple):
         return self.after > self.before and self.p < p
 
 
-def compare(fused: Run, start: Run, mapped: Run, source_Q: np.ndarray, seed: int) -> GuardResult:
+def compare(fused: Run, start: Run, adapted: Run, source_Q: np.ndarray, seed: int) -> GuardResult:
     """Compares the lists of the model as it was and of the adapted one. `source_Q`: passages that are left out."""
     grades = {
         query: {p: AGREEING + 1 + place for p, place in places.items()} for query, places in _ranks(fused).items()
     }
-    values = [_agreement(grades, _ranks(without(run, source_Q)), len(source_Q)) for run in (start, mapped)]
+    values = [_agreement(grades, _ranks(without(run, source_Q)), len(source_Q)) for run in (start, adapted)]
     (p,) = p_values((values[1] - values[0])[:, None], "randomisation", PERMUTATIONS, seed)
     return GuardResult(float(values[0].mean()), float(values[1].mean()), rounded_p(p))
 

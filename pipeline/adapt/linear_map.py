@@ -59,7 +59,7 @@ def train_map(
         row_B = batch(config.seed, config.batch_queries, step, len(lists.query_QE))
         query_BE, passage_BKE = tensors(lists, row_B, vectors_NE)
         logits_BK = products(change_EE, query_BE, passage_BKE, normalise) / lists.temperature
-        divergence = F.kl_div(F.log_softmax(logits_BK, dim=1), lists.target_QK[row_B], reduction="batchmean")
+        divergence = kl_divergence(logits_BK, lists.target_QK[row_B])
         loss = divergence + config.l2 * change_EE.square().sum()
         optimiser.zero_grad()
         loss.backward()
@@ -68,6 +68,11 @@ def train_map(
         done(step + 1, float(divergence.detach()))
     merged_EE = np.eye(dimension) + config.merge * change_EE.detach().numpy().astype(np.float64)
     return merged_EE.astype(np.float32)
+
+
+def kl_divergence(logits_BK: Tensor, target_BK: Tensor) -> Tensor:
+    """Returns the KL divergence of softmax(logits) from the teacher's distribution; a mean over the queries."""
+    return F.kl_div(F.log_softmax(logits_BK, dim=1), target_BK, reduction="batchmean")
 
 
 def divergence_of(

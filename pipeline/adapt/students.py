@@ -16,18 +16,19 @@ from pipeline.adapt import teacher
 from pipeline.adapt.apply_map import MAP
 from pipeline.adapt.both_encoders import train_both_encoders
 from pipeline.adapt.config import AdaptConfig
-from pipeline.adapt.guard import AGREEING, mapped_run
+from pipeline.adapt.guard import AGREEING, BLOCK, mapped_run
 from pipeline.adapt.linear_map import Lists, divergence_of, train_map
 from pipeline.adapt.query_encoder import train_query_encoder
+from pipeline.adapt.training import Training
 from pipeline.data.runs import Run, ranked
 from pipeline.dense.index_files import Index
 from pipeline.finetune.encoders import Towers
 from pipeline.modeling.biencoder import Encoder, check_fits, encode_rows, load_encoders
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.inputs import Form, passage_rows
-from pipeline.modeling.model_files.existing_model import folders
+from pipeline.modeling.model_files.existing_model import copy_folder, folders
 from pipeline.modeling.model_files.sentence_transformers_files import read_vector, side
-from pipeline.runtime.work import Machine, Progress
+from pipeline.runtime.work import counter
 from pipeline.tokenization.token_files import Tokens
 
 
@@ -55,23 +56,8 @@ class Taught:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where and how the model is trained."""
-
-    checkpoint: Path
-    """The model as it is."""
-    out: Path
-    checkpoints: Path
-    machine: Machine
-    device: str
-    budget: int
-    """Tokens of a pass that only encodes."""
-    progress: Progress
-
-
-@dataclass(frozen=True)
-class Passages:
-    """The tokens of the passages, for a model that encodes them again."""
+class PassageInputs:
+    """How the passages become inputs, for a model that encodes them again."""
 
     data: Tokens
     form: Form
@@ -94,70 +80,50 @@ class Adapted(NamedTuple):
     """Writes what was trained."""
 
 
-def with_map(taught: Taught, place: Place) -> Adapted:
+def with_map(taught: Taught, training: Training) -> Adapted:
     """Trains the map."""
-    config, vectors_NE, query_QE = taught.config, taught.index.vectors_ND, taught.query_QE
+    config, vectors_NE, query_QE = training.config, taught.index.vectors_ND, taught.query_QE
 
     def done(steps: int, loss: float) -> None:
-        place.progress(steps, config.steps, "steps", {"loss": loss})
+        training.progress(steps, config.steps, "steps", {"loss": loss})
 
     map_EE = train_map(config, taught.lists, vectors_NE, taught.normalise, done)
     run = mapped_run(query_QE[taught.training :], vectors_NE, map_EE, taught.normalise, AGREEING + 1)
-    return Adapted(taught.divergence(query_QE, map_EE), run, lambda: np.save(place.out / MAP, map_EE))
+    return Adapted(taught.divergence(query_QE, map_EE), run, lambda: np.save(training.out / MAP, map_EE))
 
 
-def with_query_encoder(taught: Taught, place: Place) -> Adapted:
+def with_query_encoder(taught: Taught, training: Training) -> Adapted:
     """Trains the question encoder; passages keep their vectors."""
-    trained = load_encoders(place.checkpoint)[0].to(place.device)
-    train_query_encoder(
-        taught.config,
-        trained,
-        taught.ids[: taught.training],
-        taught.lists,
-        taught.index.vectors_ND,
-        place.checkpoints,
-        place.machine,
-        place.progress,
-        place.device,
-    )
-    query_QE = encode_rows(trained, taught.ids, place.budget)
+    trained = load_encoders(training.checkpoint)[0].to(training.device)
+    train_query_encoder(training, trained, taught.ids[: taught.training], taught.lists, taught.index.vectors_ND)
+    query_QE = encode_rows(trained, taught.ids, training.budget(trained))
     run = teacher.dense_run(query_QE[taught.training :], taught.index, AGREEING + 1)
-    write = partial(write_encoder, trained, side(place.checkpoint, "query"), place.out / "query")
+    write = partial(write_encoder, trained, side(training.checkpoint, "query"), training.out / "query")
     return Adapted(taught.divergence(query_QE), run, write)
 
 
-def with_both_encoders(taught: Taught, place: Place, passages: Passages, of_guard: Run) -> Adapted:
-    """Trains all weights. Of the passages, those of the teacher's lists are encoded for the guard.
+def with_both_encoders(taught: Taught, training: Training, passages: PassageInputs, teacher_guard_run: Run) -> Adapted:
+    """Trains all weights. Of the passages, only those of the teacher's lists are encoded for the guard.
 
-    `of_guard`: the teacher's lists of the guard's queries, which the adapted model ranks again. Raises InputError if
-    the model does not fit the passages.
+    The adapted model ranks `teacher_guard_run` again, so that a passage of neither BM25's nor the start's list cannot
+    lower its agreement. With short lists (`depth`) the guard is too kind. Raises InputError if the model does not fit
+    the passages.
     """
-    towers = Towers(load_encoders(place.checkpoint), None)
+    towers = Towers(load_encoders(training.checkpoint), None)
     for one in towers.encoders:
-        one.to(place.device)
+        one.to(training.device)
     specials, limit = passages.data.specials, passages.limit
-    check_fits(towers.encoders[1], specials, place.checkpoint, "encode.passage_tokens", limit)
-    settings, first = taught.config.both_encoders, taught.training
+    check_fits(towers.encoders[1], specials, training.checkpoint, "encode.passage_tokens", limit)
+    settings, first = training.config.both_encoders, taught.training
     most_tokens = settings.batch_queries * (max(len(row) for row in taught.ids) + settings.candidates * limit)
-    train_both_encoders(
-        taught.config,
-        towers,
-        taught.ids[:first],
-        taught.lists,
-        passages.rows,
-        most_tokens,
-        place.checkpoints,
-        place.machine,
-        place.progress,
-        place.device,
-    )
-    query_QE = encode_rows(towers.encoders[0], taught.ids, place.budget)
-    row_U = np.unique(np.concatenate([taught.lists.row_QK.ravel(), of_guard.passage_R]))
-    vectors_UE = encode_passages(towers.encoders[1], passages, row_U, place)
+    train_both_encoders(training, towers, taught.ids[:first], taught.lists, passages.rows, most_tokens)
+    query_QE = encode_rows(towers.encoders[0], taught.ids, training.budget(towers.encoders[0]))
+    row_U = np.unique(np.concatenate([taught.lists.row_QK.ravel(), teacher_guard_run.passage_R]))
+    vectors_UE = encode_passages(towers.encoders[1], passages, row_U, training)
     lists = replace(taught.lists, query_QE=query_QE[:first], row_QK=np.searchsorted(row_U, taught.lists.row_QK))
-    after = divergence_of(taught.config, lists, vectors_UE, taught.normalise)
-    run = ranked_again(of_guard, query_QE[first:], row_U, vectors_UE)
-    return Adapted(after, run, partial(write_both, towers, place))
+    after = divergence_of(training.config, lists, vectors_UE, taught.normalise)
+    run = ranked_again(teacher_guard_run, query_QE[first:], row_U, vectors_UE)
+    return Adapted(after, run, partial(write_both, towers, training))
 
 
 def ranked_again(run: Run, query_QE: np.ndarray, row_U: np.ndarray, vectors_UE: np.ndarray) -> Run:
@@ -171,21 +137,17 @@ def ranked_again(run: Run, query_QE: np.ndarray, row_U: np.ndarray, vectors_UE: 
     return ranked(run.question_R, run.passage_R, np.concatenate(scores))
 
 
-def encode_passages(encoder: Encoder, passages: Passages, row_U: np.ndarray, place: Place) -> np.ndarray:
-    """Returns the vectors of the passages `row_U`, float32 [U, E]."""
-    encoded = 0
-
-    def done(number: int) -> None:
-        nonlocal encoded
-        encoded += number
-        place.progress(encoded, len(row_U), "passages")
-
-    return encode_rows(encoder, passages.rows(row_U), place.budget, done)
+def encode_passages(encoder: Encoder, passages: PassageInputs, row_U: np.ndarray, training: Training) -> np.ndarray:
+    """Returns the vectors of the passages `row_U`, float32 [U, E]. Memory: the inputs of one block."""
+    budget, done = training.budget(encoder), counter(training.progress, len(row_U), "passages")
+    blocks = [row_U[start : start + BLOCK] for start in range(0, len(row_U), BLOCK)]
+    return np.concatenate([encode_rows(encoder, passages.rows(block), budget, done) for block in blocks])
 
 
-def write_both(towers: Towers, place: Place) -> None:
-    for folder, encoder in zip(folders(place.checkpoint), towers.encoders, strict=False):  # one folder if tied
-        write_encoder(encoder, folder, place.out if folder == place.checkpoint else place.out / folder.name)
+def write_both(towers: Towers, training: Training) -> None:
+    starts = folders(training.checkpoint)
+    for start, encoder in zip(starts, towers.encoders[: len(starts)], strict=True):
+        write_encoder(encoder, start, copy_folder(start, training.checkpoint, training.out))
 
 
 def write_encoder(encoder: Encoder, start: Path, out: Path) -> None:

@@ -77,6 +77,18 @@ class Progress(Protocol):
         """`done` of `total` `unit`s (None: unknown) are finished; `numbers` are live figures such as the loss."""
 
 
+def counter(progress: Progress, total: int, unit: str) -> Callable[[int], None]:
+    """Returns what is called with each further number of finished `unit`s."""
+    finished = 0
+
+    def done(number: int) -> None:
+        nonlocal finished
+        finished = min(finished + number, total)
+        progress(finished, total, unit)
+
+    return done
+
+
 @dataclass(frozen=True)
 class Job:
     """The shards of a stage, which any process that sees `folder` can build."""

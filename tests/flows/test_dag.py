@@ -115,10 +115,11 @@ def test_a_model_whose_encoders_are_both_adapted_encodes_the_passages_again() ->
     on = ("adapt.queries=9", "adapt.trains=both_encoders")
     assert [name for name in names(nodes(resolve("tiny", on))) if "adapted" in name] == ADAPTED
     assert inputs("adapted", *on)["tokens"] == "tokens"
-    assert node("adapted", *on).shared["encode"] == resolve("tiny", on).encode
+    assert node("adapted", *on).shared["passage_tokens"] == resolve("tiny", on).encode.passage_tokens
     encode = {"collection": "ingest", "tokens": "tokens", "checkpoint": "adapted"}
     assert inputs("encode-adapted", *on) == encode
     assert node("encode-adapted", *on).stage == "encode"
+    assert resolve("tiny", ["adapt.candidates=5"]).adapt.candidates == 5  # fewer than both_encoders draws
 
 
 def test_an_adapted_model_answers_for_an_existing_one() -> None:

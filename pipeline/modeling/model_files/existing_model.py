@@ -73,6 +73,11 @@ def folders(checkpoint: Path) -> list[Path]:
     return [checkpoint] if is_tied(checkpoint) else [side(checkpoint, "query"), side(checkpoint, "passage")]
 
 
+def copy_folder(folder: Path, checkpoint: Path, out: Path) -> Path:
+    """Returns where `folder`, one of the `folders` of a checkpoint, is in its copy `out`."""
+    return out if folder == checkpoint else out / folder.name
+
+
 def tokenizer_folder(checkpoint: Path) -> Path:
     """Returns the folder of a checkpoint that holds its tokenizer, if it has one."""
     folder = folders(checkpoint)[0]

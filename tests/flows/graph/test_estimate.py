@@ -107,6 +107,9 @@ def test_the_work_of_a_stage() -> None:
     assert work("rerank", "tiny", *SCORED) == pytest.approx(2 * 27 * 30 * scored)
     assert work("pseudo-labels", "tiny", *SCORED) == pytest.approx(40 * 5 * scored)
     soft, folds = "stage2.loss=soft_labels", "cross_encoder.folds=4"
+    both = ("adapt.queries=9", "adapt.trains=both_encoders", "adapt.depth=50", "adapt.both_encoders.steps=7")
+    trained, guard = 7 * 16 * (12 + 8 * passage), 1000 * passage / 3
+    assert work("adapted", "tiny", *both) == pytest.approx((trained + guard) * (2 + keys_values))
     assert work("soft-labels", "tiny", soft, folds) == pytest.approx(work("soft-labels", "tiny", soft))
     assert work("cross-encoder-fold-2", "tiny", soft, folds) == pytest.approx(
         0.75 * work("cross-encoder", "tiny", soft)

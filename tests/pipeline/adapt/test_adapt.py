@@ -177,7 +177,8 @@ def test_a_projection_with_an_activation_is_refused_before_any_work(tmp_path: Pa
     node = Planned("adapted", "adapt", "adapt", EASY, {}, {"checkpoint": start}, None, {})
     with pytest.raises(InputError, match="has the activation Tanh, which no linear map can follow"):
         check_start(node)
-    check_start(replace(node, config=EASY.model_copy(update={"trains": "query_encoder"})))
+    for trains in ("query_encoder", "both_encoders"):
+        check_start(replace(node, config=EASY.model_copy(update={"trains": trains})))
 
 
 def test_the_adapted_model_keeps_its_prefixes_and_pooling(corpus: Corpus, work, inline, tmp_path) -> None:

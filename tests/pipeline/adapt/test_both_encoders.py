@@ -9,26 +9,27 @@ from adapted import EASY, ENCODER, OPTIMISER, Corpus, check_resumes, with_two_en
 from torch.nn import functional as F
 
 from artifacts import objects
-from pipeline.adapt import both_encoders
 from pipeline.adapt.adapt import adapt
-from pipeline.adapt.both_encoders import divergence, drawn
+from pipeline.adapt.both_encoders import divergence, draw_columns
 from pipeline.adapt.config import BothEncodersConfig
-from pipeline.dense.encode import EncodeConfig
+from pipeline.adapt.students import ranked_again
+from pipeline.data.runs import Run
 from pipeline.errors import InputError
 from pipeline.modeling.biencoder import frozen_encoders
 from pipeline.modeling.model_files.sentence_transformers_files import is_tied
 from pipeline.notices import read_notices
 from pipeline.runtime.work import Metrics, Work
+from pipeline.training import loop
 
 BOTH = BothEncodersConfig(steps=30, batch_queries=16, candidates=8, optimiser=OPTIMISER)
 CONFIG = EASY.model_copy(update={"trains": "both_encoders", "both_encoders": BOTH, "guard_p": 0.9})
-ENCODE = EncodeConfig(passage_tokens=64, shard_passages=100)
+TOKENS = 64
 
 
-def build(corpus: Corpus, work: Work, encode: EncodeConfig = ENCODE, **changes: object) -> Metrics:
+def build(corpus: Corpus, work: Work, passage_tokens: int = TOKENS, **changes: object) -> Metrics:
     config, tokens = CONFIG.model_copy(update=changes), corpus.tokens
     folders = corpus.collection, corpus.checkpoint, corpus.index, corpus.bm25
-    return adapt(config, ENCODER, *folders, work, encode, tokens)
+    return adapt(config, ENCODER, *folders, work, passage_tokens, tokens)
 
 
 def test_all_weights_learn_and_the_guard_encodes_the_passages_again(corpus: Corpus, work, inline) -> None:
@@ -46,7 +47,7 @@ def test_all_weights_learn_and_the_guard_encodes_the_passages_again(corpus: Corp
 
 def test_the_guard_sees_what_the_index_of_the_model_as_it_is_shows(corpus: Corpus, work, inline, monkeypatch) -> None:
     """Without any change of the weights the lists that are ranked again have the agreement of the index's lists."""
-    monkeypatch.setattr(both_encoders.loop, "train", lambda *_: [])
+    monkeypatch.setattr(loop, "train", lambda *_, **__: [])
     metrics = build(corpus, work())
     assert metrics["agreement_after"] == pytest.approx(metrics["agreement_before"], abs=2e-3)  # vectors are not float16
     assert metrics["divergence_after"] == pytest.approx(metrics["divergence_before"], rel=1e-2)
@@ -77,7 +78,7 @@ def test_two_encoders_are_both_trained(corpus: Corpus, work, inline, accepting, 
 
 def test_longer_passages_than_the_model_reads_are_refused(corpus: Corpus, work, inline) -> None:
     with pytest.raises(InputError, match=r"encode.passage_tokens: 600 tokens, but the model in .* has only"):
-        build(corpus, work(), EncodeConfig(passage_tokens=600, shard_passages=100))
+        build(corpus, work(), 600)
 
 
 def test_the_divergence_is_that_of_vectors_which_are_written_out() -> None:
@@ -93,11 +94,25 @@ def test_the_divergence_is_that_of_vectors_which_are_written_out() -> None:
     assert float(value) == pytest.approx(expected, rel=1e-5)
 
 
+def test_lists_are_ranked_again_by_other_vectors() -> None:
+    run = Run(np.array([0, 0, 0, 1, 1]), np.array([7, 2, 9, 4, 2]), np.array([5.0, 4, 3, 2, 1]))
+    row_U, vectors_UE = np.array([2, 4, 7, 8, 9]), np.array([[1, 0], [0, 2], [0, 1], [9, 9], [1, 1]], np.float32)
+    again = ranked_again(run, np.array([[1, 0], [0, 1]], np.float32), row_U, vectors_UE)
+    assert again.question_R.tolist() == [0, 0, 0, 1, 1]
+    assert again.passage_R.tolist() == [2, 9, 7, 4, 2]  # equal scores in passage order
+    assert again.score_R.tolist() == [1, 1, 0, 2, 0]
+
+
+def test_few_passages_have_fewer_candidates_than_an_update_draws(corpus: Corpus, work, inline, accepting) -> None:
+    metrics = build(corpus, work(), candidates=3)
+    assert metrics["divergence_after"] < metrics["divergence_before"]
+
+
 def test_each_update_draws_other_candidates_without_repeats() -> None:
-    first, second = (drawn(CONFIG, number, 16, 20) for number in (0, 1))
+    first, second = (draw_columns(CONFIG, number, 16, 20) for number in (0, 1))
     assert first.shape == (16, 8)
     assert all(len({*row}) == 8 for row in first.tolist())
     assert (first != second).any()
-    assert (drawn(CONFIG, 0, 16, 20) == first).all()
-    assert drawn(CONFIG, 0, 16, 5).shape == (16, 5)
-    assert len(np.unique(np.concatenate([drawn(CONFIG, n, 16, 20).ravel() for n in range(4)]))) == 20
+    assert (draw_columns(CONFIG, 0, 16, 20) == first).all()
+    assert draw_columns(CONFIG, 0, 16, 5).shape == (16, 5)
+    assert len(np.unique(np.concatenate([draw_columns(CONFIG, n, 16, 20).ravel() for n in range(4)]))) == 20
