@@ -1,6 +1,7 @@
 """The trained model of fine-tuning: the two encoders of a bi-encoder, or one for both sides."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -75,12 +76,15 @@ def _prepared(loaded: Encoder, config: FinetuneConfig, encoder: EncoderConfig) -
     return Encoder(loaded.model, encoder.pooling, encoder.normalise, projection if encoder.projection else None)
 
 
-def encode_all(encoder: Encoder, ids: Ids, budget: int) -> Tensor:
-    """Returns vectors of all rows without dropout, float32 [N, E], equal on all ranks; each rank encodes its share."""
+def encode_all(encoder: Encoder, ids: Ids, budget: int, done: Callable[[int], None] | None = None) -> Tensor:
+    """Returns vectors of all rows without dropout, float32 [N, E], equal on all ranks; each rank encodes its share.
+
+    `done(n)` is called after each pass of n rows of this rank.
+    """
     vector_NE = torch.zeros(len(ids), encoder.dimension, device=encoder.device)
     mine = np.arange(rank(), len(ids), world())
     encoder.model.eval()
-    vectors = encode_rows(encoder, [ids[i] for i in mine.tolist()], budget)
+    vectors = encode_rows(encoder, [ids[i] for i in mine.tolist()], budget, done)
     encoder.model.train()
     vector_NE[to_device(mine, encoder.device.type)] = upload(vectors, encoder.device.type)
     return sum_over_ranks(vector_NE)

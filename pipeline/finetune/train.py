@@ -35,8 +35,8 @@ from pipeline.modeling.inputs import (
     unread_of_questions,
 )
 from pipeline.modeling.packing import upload
-from pipeline.runtime.ranks import rank
-from pipeline.runtime.work import Machine, Metrics, Progress
+from pipeline.runtime.ranks import rank, world
+from pipeline.runtime.work import Machine, Metrics, Progress, counter
 from pipeline.tokenization.token_files import Tokens
 from pipeline.training import loop
 from pipeline.training.memory import resolve_auto
@@ -135,7 +135,9 @@ def train_encoders(
     written = towers
     if encoder_settings.dimensions is not None and can_rotate(towers):
         ids = passage_rows(data, sample(len(data.passages), settings.seed), form, settings.passage_tokens)
-        written = rotated_towers(towers, encode_all(towers.encoders[1], ids, machine_settings.budget).cpu().numpy())
+        done = counter(progress, -(-len(ids) // world()), "passages")
+        vectors_NE = encode_all(towers.encoders[1], ids, machine_settings.budget, done).cpu().numpy()
+        written = rotated_towers(towers, vectors_NE)
     if rank() == 0:
         write_checkpoint(Path(out), written, encoder_settings, Path(start), history)
         tables = {"validation": validator.rows if validator else [], "schedule": orders.hardness(schedule)}

@@ -63,12 +63,23 @@ def test_a_sample_has_no_passage_twice(monkeypatch):
 
 
 def test_a_training_with_dimensions_writes_rotated_vectors(world, work, inline):
+    shown = []
+
+    def progress(done, total, unit, numbers=None):
+        if unit == "passages":
+            shown.append((done, total))
+
     plain, prefixes = (
-        train(world, work(str(dimensions)), encoder=ENCODER.model_copy(update={"dimensions": dimensions}))[1]
+        train(
+            world,
+            work(str(dimensions), progress=progress),
+            encoder=ENCODER.model_copy(update={"dimensions": dimensions}),
+        )[1]
         for dimensions in (None, (16,))
     )
     assert read_vector(plain).projection is None
     data = Tokens.open(world.tokens)
+    assert shown[-1] == (len(data.passages), len(data.passages))
     ids = passage_rows(data, range(len(data.passages)), read_form(ENCODER, prefixes, data.specials), 40)
     before_NE, after_NE = (encode_all(frozen_encoders(folder)[1], ids, 500).numpy() for folder in (plain, prefixes))
     np.testing.assert_allclose(after_NE @ after_NE.T, before_NE @ before_NE.T, rtol=1e-4, atol=1e-3)
