@@ -99,7 +99,8 @@ def launch(
         last = last_lines(stderr)
         killed = code == -signal.SIGKILL or RANK_FAILED.format(-signal.SIGKILL) in last
         memory = f" (out of memory? {LESS_MEMORY})" if killed else ""
-        raise RuntimeError(f"{function} failed in its child process, {ending(code)}{memory}:\n{last}")
+        ended = f"{function} failed in its child process, {ending(code)}{memory}"
+        raise RuntimeError(f"{ended}:\n{last}" if last else ended)
 
 
 def announce(job: Mapping[str, Any], checkpoints: Path) -> None:
