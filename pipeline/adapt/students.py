@@ -105,8 +105,8 @@ def with_query_encoder(taught: Taught, training: Training) -> Adapted:
 def with_both_encoders(taught: Taught, training: Training, passages: PassageInputs, teacher_guard_run: Run) -> Adapted:
     """Trains all weights. Of the passages, only those of the teacher's lists are encoded for the guard.
 
-    The adapted model ranks `teacher_guard_run` again, so that a passage of neither BM25's nor the start's list cannot
-    lower its agreement. With short lists (`depth`) the guard is too kind. Raises InputError if the model does not fit
+    The adapted model ranks `teacher_guard_run` again: a passage that neither BM25 nor the start lists cannot lower its
+    agreement, so that with short lists (`depth`) the guard is too kind. Raises InputError if the model does not fit
     the passages.
     """
     towers = Towers(load_encoders(training.checkpoint), None)
