@@ -20,7 +20,7 @@ DEPTH, MINED = 200, 30
 
 
 BACKWARD = 3
-"""Work of a forward and backward pass, relative to a forward pass."""
+"""Work of a forward and backward pass, relative to a forward pass: as in pipeline/training/flops.py, without torch."""
 
 
 @dataclass(frozen=True)

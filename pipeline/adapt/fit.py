@@ -21,7 +21,6 @@ from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import read_form
 from pipeline.runtime.work import Machine, Metrics, Progress
 from pipeline.tokenization.token_files import Tokens
-from pipeline.training.memory import encoding_budget
 
 
 def fit(
@@ -48,35 +47,34 @@ def fit(
     opened = open_index(Path(index))
     check_model(opened, Path(checkpoint))
     model = question_encoder(Path(checkpoint), EncoderConfig(**encoder))
-    training, guard = (readable(model, queries) for queries in generate(Path(collection), settings))
-    counts: Metrics = {"queries": len(training), "guard_queries": len(guard)}
-    if not training or not guard or len(opened.vectors_ND) < 3:  # a list needs two passages besides the query's own
+    learned, guard = (readable(model, queries) for queries in generate(Path(collection), settings))
+    counts: Metrics = {"queries": len(learned), "guard_queries": len(guard)}
+    if not learned or not guard or len(opened.vectors_ND) < 3:  # a list needs two passages besides the query's own
         return {**counts, "used": "no"}
-    texts = [query.text for query in (*training, *guard)]
-    source_Q = np.array([query.passage for query in (*training, *guard)], np.int64)
+    texts = [query.text for query in (*learned, *guard)]
+    source_Q = np.array([query.passage for query in (*learned, *guard)], np.int64)
     ids = [row for row in model.rows(texts) if row is not None]
     model.encoder.to(device)
-    budget = encoding_budget(own_machine.token_budget, device, model.encoder.model.config)
-    where = Training(settings, Path(checkpoint), Path(out), Path(checkpoints), own_machine, device, progress)
-    query_QE = encode_rows(model.encoder, ids, budget)
+    training = Training(settings, Path(checkpoint), Path(out), Path(checkpoints), own_machine, device, progress)
+    query_QE = encode_rows(model.encoder, ids, training.budget(model.encoder))
     lexical = teacher.bm25_run(Path(bm25), texts, settings.depth + 1, in_parquet(Path(collection)), progress)
     dense = teacher.dense_run(query_QE, opened, settings.depth + 1)
     fused = teacher.teach(lexical, dense, source_Q, settings.depth)
 
-    last = len(training)
+    last = len(learned)
     row_QK, teacher_QK = teacher.candidates(of_queries(fused, 0, last), last, settings.candidates)
     lists = training_lists(settings, query_QE[:last], row_QK, teacher_QK, opened.vectors_ND)
-    taught = Taught(settings, opened, model.encoder.normalise, last, ids, query_QE, lists)
+    taught = Taught(opened, model.encoder.normalise, last, ids, query_QE, lists)
     teacher_run = of_queries(fused, last, len(texts))
     if settings.trains == "map":
-        adapted = with_map(taught, where)
+        adapted = with_map(taught, training)
     elif settings.trains == "query_encoder":
-        adapted = with_query_encoder(taught, where)
+        adapted = with_query_encoder(taught, training)
     else:
         assert passages is not None
         data = Tokens.open(Path(passages["tokens"]))
-        form = read_form(EncoderConfig(**encoder), where.checkpoint, data.specials)
-        adapted = with_both_encoders(taught, where, PassageInputs(data, form, passages["limit"]), teacher_run)
+        form = read_form(EncoderConfig(**encoder), training.checkpoint, data.specials)
+        adapted = with_both_encoders(taught, training, PassageInputs(data, form, passages["limit"]), teacher_run)
     guarded = compare(
         teacher_run, of_queries(dense, last, len(texts)), adapted.guard_run, source_Q[last:], settings.seed
     )
@@ -85,7 +83,7 @@ def fit(
         adapted.write()
     return {
         **counts,
-        "divergence_before": taught.divergence(query_QE),
+        "divergence_before": taught.divergence(settings, query_QE),
         "divergence_after": adapted.divergence,
         "agreement_before": guarded.before,
         "agreement_after": guarded.after,

@@ -36,7 +36,6 @@ from pipeline.tokenization.token_files import Tokens
 class Taught:
     """Generated queries, those of the training first, and the teacher's lists."""
 
-    config: AdaptConfig
     index: Index
     normalise: bool
     """Whether the model's vectors have length 1."""
@@ -49,10 +48,10 @@ class Taught:
     lists: Lists
     """Of the training's queries."""
 
-    def divergence(self, query_QE: np.ndarray, map_EE: np.ndarray | None = None) -> float:
+    def divergence(self, config: AdaptConfig, query_QE: np.ndarray, map_EE: np.ndarray | None = None) -> float:
         """Returns the KL divergence from the teacher on the training's queries, with these vectors of them."""
         lists = replace(self.lists, query_QE=query_QE[: self.training])
-        return divergence_of(self.config, lists, self.index.vectors_ND, self.normalise, map_EE)
+        return divergence_of(config, lists, self.index.vectors_ND, self.normalise, map_EE)
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def with_map(taught: Taught, training: Training) -> Adapted:
 
     map_EE = train_map(config, taught.lists, vectors_NE, taught.normalise, done)
     run = mapped_run(query_QE[taught.training :], vectors_NE, map_EE, taught.normalise, AGREEING + 1)
-    return Adapted(taught.divergence(query_QE, map_EE), run, lambda: np.save(training.out / MAP, map_EE))
+    return Adapted(taught.divergence(config, query_QE, map_EE), run, lambda: np.save(training.out / MAP, map_EE))
 
 
 def with_query_encoder(taught: Taught, training: Training) -> Adapted:
@@ -99,7 +98,7 @@ def with_query_encoder(taught: Taught, training: Training) -> Adapted:
     query_QE = encode_rows(trained, taught.ids, training.budget(trained))
     run = teacher.dense_run(query_QE[taught.training :], taught.index, AGREEING + 1)
     write = partial(write_encoder, trained, side(training.checkpoint, "query"), training.out / "query")
-    return Adapted(taught.divergence(query_QE), run, write)
+    return Adapted(taught.divergence(training.config, query_QE), run, write)
 
 
 def with_both_encoders(taught: Taught, training: Training, passages: PassageInputs, teacher_guard_run: Run) -> Adapted:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from pipeline.evaluate.rows import compared, is_dense
 from pipeline.evaluate.shallow import cut_at
 from pipeline.evaluate.significance.paired import tabulated
 from pipeline.evaluate.tables.short_tables import NO_DEV
-from pipeline.runtime.work import Work
+from pipeline.runtime.work import Work, counter
 
 if TYPE_CHECKING:
     from pipeline.evaluate.config import EvaluateConfig
@@ -102,13 +103,8 @@ def split_figures(
     checked = find_answers(common.collection, found, answers, checked, progress)
     hits = checked.qrels(questions.query_ids, passage_ids)
     ranked = {name: numbered(run, documents) for name, run in runs.items()}
-    done = 0
-
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        progress(done, len(runs) * (bool(questions.qrels) + bool(questions.answers)), "runs")
-
+    kinds = bool(questions.qrels) + bool(questions.answers)
+    tick = partial(counter(progress, len(runs) * kinds, "runs"), 1)
     judged, without = run_figures(
         ranked, own_runs, questions, questions.qrels, config.relevance, PROVIDERS, documents.ids, tick
     )

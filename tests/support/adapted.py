@@ -19,6 +19,7 @@ from pipeline.adapt.config import AdaptConfig, BothEncodersConfig, QueryEncoderC
 from pipeline.dense import shard_reuse
 from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
 from pipeline.modeling.model_files.sentence_transformers_files import Vector
+from pipeline.notices import read_notices
 from pipeline.runtime.work import Metrics, Work, silent
 from pipeline.tokenization.tokens import TokensConfig, tokens
 
@@ -112,6 +113,15 @@ def bag_of_words(folder: Path) -> Path:
                 last.bias.zero_()
     save_checkpoint(folder, model, start, vector=Vector("mean", normalise=True))
     return folder
+
+
+def check_learned(metrics: Metrics) -> None:
+    """The model is nearer to the teacher, and the guard accepts it and says so."""
+    assert metrics["used"] == "yes"
+    assert metrics["divergence_after"] < metrics["divergence_before"]
+    assert metrics["agreement_after"] > metrics["agreement_before"]
+    (line,) = read_notices(metrics)
+    assert line.startswith("adapted model used: on ")
 
 
 class KilledError(Exception):
