@@ -8,7 +8,7 @@ from artifacts.lineage import BuiltArtifact, ancestry
 from artifacts.records import Record, Ref
 from artifacts.store import Store
 from pipeline.notices import read_notices
-from pipeline.report.lineage import Step
+from pipeline.runtime.lineage import Step
 
 
 def steps(store: Store, inputs: Mapping[str, Ref | None]) -> list[Step]:
@@ -37,7 +37,14 @@ def step(store: Store, record: Record) -> Step:
         versions=record.versions,
         created=building_record(store, record).created,
         notices=tuple(read_notices(record.metrics)),
+        questions_per_second=speed(record),
     )
+
+
+def speed(record: Record) -> float | None:
+    """Returns the questions per second of a search, of one core or GPU."""
+    found = record.metrics.get("questions_per_second")
+    return float(found) if isinstance(found, int | float) else None
 
 
 def code_of(store: Store, record: Record) -> str:

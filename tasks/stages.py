@@ -293,7 +293,13 @@ STAGES: dict[str, Stage] = {
         checks={"ingest": at("pipeline.evaluate.evaluate:check_collection")},
         shown=True,
     ),
-    "dimensions": Stage("pipeline.evaluate.dimensions:dimensions", places={"dimensions": "evaluate"}, shown=True),
+    "dimensions": Stage(
+        "pipeline.evaluate.dimensions:dimensions",
+        identity="key",
+        places={"dimensions": "evaluate"},
+        lineage=True,  # for the speed of the searches
+        shown=True,
+    ),
     "others": Stage("pipeline.evaluate.others:others", places={"others": "evaluate"}, shown=True),
     "attention": Stage("pipeline.evaluate.attention:attention", unread=always("corpus"), gpu=True, float32=True),
     "report": Stage("pipeline.report.build:report", identity="key", lineage=True),  # times are not an input

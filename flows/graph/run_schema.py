@@ -130,6 +130,7 @@ class _Dimension(_Part):
     ndcg: _Figure = Field(alias="nDCG@10")
     recall: _Figure = Field(alias="R@100")
     bytes: int = Field(ge=0)
+    questions_per_second: float | None = Field(default=None, ge=0)  # older artifacts do not have it
 
 
 class _Dimensions(_Part):

@@ -1,7 +1,7 @@
 """Measures a model by the prefixes of its vectors that it was trained for: the stage `dimensions`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from pipeline.evaluate.config import EvaluateConfig
 from pipeline.evaluate.document_ranking import numbered, of_documents
 from pipeline.evaluate.questions import relevant_questions
 from pipeline.evaluate.tables.dimensions_table import SHOWN
+from pipeline.runtime.lineage import Step
 from pipeline.runtime.work import Metrics, Work
 
 if TYPE_CHECKING:
@@ -26,13 +27,16 @@ INDEX, RUN = "index_", "run_"
 """Before a dimension in the names of inputs."""
 
 
-def dimensions(config: EvaluateConfig, collection: Path, work: Work, **inputs: Path) -> Metrics:
-    """Writes dimensions.json: {split, questions, rows}; a row has `dimension`, `bytes`, and the measures SHOWN, each
-    {mean, low, high} with the ends of the 95 % interval.
+def dimensions(
+    config: EvaluateConfig, collection: Path, work: Work, lineage: Sequence[Step] = (), **inputs: Path
+) -> Metrics:
+    """Writes dimensions.json: {split, questions, rows}; a row has `dimension`, `bytes`, `questions_per_second`, and the
+    measures SHOWN, each {mean, low, high} with the ends of the 95 % interval.
 
     `inputs`: by dimension the index (`index_64`) and the run in it (`run_64`). Of test questions, or dev questions if
-    no test question has a relevant passage; `bytes`: of an index, for each passage. Raises InputError if no question
-    can be measured.
+    no test question has a relevant passage; `bytes`: of an index, for each passage; `questions_per_second`: of the
+    run's search, on one core or GPU, or None if `lineage` does not have it. Raises InputError if no question can be
+    measured.
     """
     from pipeline.evaluate.significance.bootstrap import summary
 
@@ -50,8 +54,14 @@ def dimensions(config: EvaluateConfig, collection: Path, work: Work, **inputs: P
         for dimension in indexes
     }
     figures = summary(values, SHOWN, [], config.bootstrap_samples, config.seed)["systems"]
+    speeds = {step.digest: step.questions_per_second for step in lineage}
     rows = [
-        {"dimension": int(dimension), **figures[dimension], "bytes": bytes_per_passage(folder)}
+        {
+            "dimension": int(dimension),
+            **figures[dimension],
+            "bytes": bytes_per_passage(folder),
+            "questions_per_second": speeds.get(inputs[RUN + dimension].name),  # an artifact's folder is its digest
+        }
         for dimension, folder in indexes.items()
     ]
     found = {"split": split, "questions": len(qrels), "rows": rows}

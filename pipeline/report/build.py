@@ -15,9 +15,10 @@ from pipeline.evaluate.tables.dimensions_table import dimensions_table
 from pipeline.evaluate.tables.short_tables import NO_QUESTIONS, shallow_notes, way_of
 from pipeline.formatting import counted, estimate_text
 from pipeline.report import results
-from pipeline.report.lineage import Step, build_summary, notices
+from pipeline.report.lineage import build_summary, notices
 from pipeline.report.results import Published
 from pipeline.report.trainings import architecture, history, shown_counts, training
+from pipeline.runtime.lineage import Step
 from pipeline.runtime.work import Metrics, Work
 from pipeline.templates import environment, styles
 

@@ -1,34 +1,9 @@
-"""The lineage of an artifact: what it was built from, with time and GPUs."""
+"""The lineage of a run on the page: what it was built from, with time and GPUs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Step:
-    """An artifact on the way to the report."""
-
-    node: str
-    stage: str
-    digest: str
-    code: str
-    """Digest of its stage's code."""
-    kept: bool
-    """Built by other code than the run's, but accepted for it."""
-    seconds: float | None
-    """Wall clock of its build; None: the store has no record of it."""
-    gpus: int | None
-    """GPUs that its build held; None: not recorded."""
-    versions: dict[str, str]
-    """Versions of the libraries that built it."""
-    created: str
-    """ISO 8601, UTC."""
-    notices: tuple[str, ...] = ()
-    """A line for each notice about dropped, cut or unknown data in its build (pipeline/notices.py)."""
-    precision: str | None = None
-    """Type of the products in its build; None: it has no model, or not recorded."""
-
+from pipeline.runtime.lineage import Step
 
 SHOWN = 12
 """Characters of a code's digest that are shown."""

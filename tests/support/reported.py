@@ -6,7 +6,7 @@ from pathlib import Path
 from machines import make_machine
 
 from pipeline.report.build import ReportConfig
-from pipeline.report.lineage import Step
+from pipeline.runtime.lineage import Step
 from pipeline.runtime.work import Work, silent
 
 CONFIG = ReportConfig(

@@ -11,8 +11,19 @@ SHOWN = ("nDCG@10", "R@100")
 
 def dimensions_table(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Returns (heading, rows) from dimensions.json; a row has each mean with its interval."""
-    head = [f"dimensions, {found['questions']:,} questions of {found['split']}", *SHOWN, "bytes per passage"]
+    head = [
+        f"dimensions, {found['questions']:,} questions of {found['split']}",
+        *SHOWN,
+        "bytes per passage",
+        "questions/s",
+    ]
     return head, [
-        [f"{row['dimension']:,}", *(estimate_text(row[name]) for name in SHOWN), f"{row['bytes']:,}"]
+        [f"{row['dimension']:,}", *(estimate_text(row[name]) for name in SHOWN), f"{row['bytes']:,}", speed(row)]
         for row in found["rows"]
     ]
+
+
+def speed(row: Mapping[str, Any]) -> str:
+    """Returns the questions per second of a row's search, or nothing if they are not recorded."""
+    found = row.get("questions_per_second")
+    return "" if found is None else f"{found:,.0f}"

@@ -126,7 +126,7 @@ FIGURES = {"nDCG@10": {"mean": 0.4, "low": 0.35, "high": 0.45}, "R@100": {"mean"
 DIMENSIONS: dict[str, Any] = {
     "split": "test",
     "questions": 225,
-    "rows": [{"dimension": n, **FIGURES, "bytes": 4 * n} for n in (384, 192)],
+    "rows": [{"dimension": n, **FIGURES, "bytes": 4 * n, "questions_per_second": 4e5 / n} for n in (384, 192)],
 }
 
 
@@ -137,10 +137,10 @@ def dimensions_ref(folder: Path, dimensions: dict[str, Any]) -> dict[str, Ref]:
 
 def test_the_dimensions_follow_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = [
-        "| dimensions, 225 questions of test | nDCG@10 | R@100 | bytes per passage |",
-        "|---|---|---|---|",
-        "| 384 | .400 [.350, .450] | .900 [.850, .950] | 1,536 |",
-        "| 192 | .400 [.350, .450] | .900 [.850, .950] | 768 |",
+        "| dimensions, 225 questions of test | nDCG@10 | R@100 | bytes per passage | questions/s |",
+        "|---|---|---|---|---|",
+        "| 384 | .400 [.350, .450] | .900 [.850, .950] | 1,536 | 1,042 |",
+        "| 192 | .400 [.350, .450] | .900 [.850, .950] | 768 | 2,083 |",
     ]
     assert markdown({"labels": {}, "splits": {}}, None, DIMENSIONS).splitlines()[-4:] == table
     refs = dimensions_ref(tmp_path, DIMENSIONS)
@@ -155,7 +155,7 @@ def test_the_dimensions_follow_the_results(tmp_path: Path, monkeypatch: pytest.M
         TERMINAL.reset(token)
     text = " ".join(shown.export_text().split())
     assert "dimensions, 225 questions of test, mean [95 % interval]" in text
-    assert "192 .400 [.350, .450] .900 [.850, .950] 768" in text
+    assert "192 .400 [.350, .450] .900 [.850, .950] 768 2,083" in text
 
 
 @pytest.mark.parametrize("damaged", [{}, {**DIMENSIONS, "rows": []}, {**DIMENSIONS, "rows": [{"dimension": 4}]}])

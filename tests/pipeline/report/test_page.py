@@ -196,13 +196,14 @@ def test_times_are_shown_in_readable_units():
 def test_trained_dimensions_have_a_section(inputs, page, tmp_path):
     assert 'id="dimensions"' not in page
     figures = {"nDCG@10": {"mean": 0.064, "low": 0.05, "high": 0.08}, "R@100": {"mean": 0.5, "low": 0.4, "high": 0.6}}
-    rows = [{"dimension": n, **figures, "bytes": 4 * n} for n in (384, 64)]
+    rows = [{"dimension": n, **figures, "bytes": 4 * n, "questions_per_second": None} for n in (384, 64)]
     (tmp_path / "measured").mkdir()
     (tmp_path / "measured" / "dimensions.json").write_text(json.dumps({"split": "dev", "questions": 9, "rows": rows}))
     report(CONFIG, **inputs, dimensions=tmp_path / "measured", lineage=LINEAGE, **WHOLE, work=work(tmp_path / "out"))
     section = (tmp_path / "out" / "report.html").read_text().split('<section id="dimensions">')[1]
-    assert "<th>dimensions, 9 questions of dev</th><th>nDCG@10</th><th>R@100</th><th>bytes per passage</th>" in section
-    assert '<th scope="row">64</th><td>.064 [.050, .080]</td><td>.500 [.400, .600]</td><td>256</td>' in section
+    for name in ("dimensions, 9 questions of dev", "nDCG@10", "R@100", "bytes per passage", "questions/s"):
+        assert f"<th>{name}</th>" in section
+    assert '<th scope="row">64</th><td>.064 [.050, .080]</td><td>.500 [.400, .600]</td><td>256</td><td></td>' in section
 
 
 def test_other_collections_have_a_section(inputs, page, tmp_path):
