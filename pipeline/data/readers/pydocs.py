@@ -15,7 +15,7 @@ from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.ids import hash_id
 from pipeline.data.metadata import distinct
 from pipeline.data.readers.cut import cut_text
-from pipeline.data.readers.docstrings import Docstring, docstrings, documents
+from pipeline.data.readers.docstrings import docstrings, documents
 from pipeline.data.readers.reader_config import ReaderConfig
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
@@ -126,11 +126,12 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
     if config.limit is not None:
         names = {document.name for document in nsmallest(config.limit, selected, key=lambda d: hash_id(d.name))}
         selected = [document for document in selected if document.name in names]
+    cut = [(x, cut_text(x.text, config.passage_words, config.passage_overlap)) for x in selected]  # read three times
 
     def passages() -> Iterator[tuple[str, Passage]]:
-        for document in selected:
+        for document, pieces in cut:
             further = {"source": PurePosixPath(document.file).parts[0], "module": _module(document.file)}
-            for i, text in enumerate(_pieces(document, config)):
+            for i, text in enumerate(pieces):
                 yield document.file, Passage(f"{document.name}#{i}", document.name, document.title, text, further)
 
     def queries() -> Iterator[tuple[str, Query]]:
@@ -139,19 +140,15 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
                 yield document.file, Query(document.name, split_of(document.file), document.question, [])
 
     def qrels() -> Iterator[tuple[str, Judgement]]:
-        for document in selected:
+        for document, pieces in cut:
             if document.question:
-                for i in range(len(_pieces(document, config))):
+                for i in range(len(pieces)):
                     yield (
                         document.file,
                         Judgement(split_of(document.file), document.name, f"{document.name}#{i}", 1),
                     )
 
     return Source(passages=passages, queries=queries, qrels=qrels, counts=counts, examples=examples)
-
-
-def _pieces(document: Docstring, config: PydocsConfig) -> list[str]:
-    return cut_text(document.text, config.passage_words, config.passage_overlap)
 
 
 def split_of(file: str) -> str:
