@@ -17,6 +17,7 @@ from flows.cli.options import (
     out,
     print_json,
     print_table,
+    warn_unread_settings,
 )
 from flows.cli.running.model_options import Adapted, FromModel, OnCollection, recipe_settings
 
@@ -57,7 +58,9 @@ def plan(
     from flows.recipes.recipe import resolve
 
     artifact_store = Store(store_folder(store))
-    resolved = resolve(recipe, recipe_settings(store, recipe, set, model, collection, adapt))
+    settings = recipe_settings(store, recipe, set, model, collection, adapt)
+    resolved = resolve(recipe, settings)
+    warn_unread_settings(recipe, settings, set or [])
     dag = nodes(resolved)
     selected = select(dag, until, None)
     steps = make_plan(artifact_store, selected, resolved.name)

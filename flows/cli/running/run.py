@@ -15,6 +15,7 @@ from flows.cli.options import (
     existing_store,
     print_json,
     terminal,
+    warn_unread_settings,
 )
 from flows.cli.running.model_options import Adapted, FromModel, OnCollection, recipe_settings
 from flows.cli.running.prefect import prefect_for
@@ -52,6 +53,7 @@ def run(
     # Everything that can fail early fails here, before the slow import of Prefect.
     settings = recipe_settings(store, recipe, set, model, collection, adapt)
     prepared = prepare(recipe, settings, until, only, refresh or [], keep or [], store, device)
+    warn_unread_settings(recipe, settings, set or [])
     refs = run_flow(prepared)
     if as_json:
         print_json(run_outcome(refs))

@@ -1,0 +1,44 @@
+"""Settings that no stage of a run reads."""
+
+import pytest
+
+from flows.graph.unread_settings import unread_settings
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "adapt.trains=both_encoders",  # without --adapt
+        "generate.batch=3",
+        "index.hnsw_m=8",  # of a flat index
+    ],
+)
+def test_a_setting_that_changes_nothing_is_reported(setting):
+    assert unread_settings("tiny", [setting], [setting]) == [setting]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "stage1.epochs=7",
+        "attention.sections=0",
+        "report.answers=4",
+        "machine.workers=1",
+        "title=Mine",
+        "adapt.trains=map",  # the recipe's own value
+        "report.published=[]",
+    ],
+)
+def test_a_setting_that_is_read_or_changes_nothing_of_the_recipe_is_not(setting):
+    assert unread_settings("tiny", [setting], [setting]) == []
+
+
+def test_a_setting_that_others_need_is_not_reported():
+    settings = ["index.kind=hnsw", "index.hnsw_m=8"]
+    assert unread_settings("tiny", settings, settings) == []
+    settings = ["encoder.dimensions=[32, 8]", "index.dimension=8"]
+    assert unread_settings("tiny", settings, settings) == []
+
+
+def test_only_the_users_own_settings_are_reported():
+    assert unread_settings("tiny", ["adapt.seed=7", "stage1.epochs=7"], ["stage1.epochs=7"]) == []
