@@ -1,4 +1,4 @@
-"""The lineage of a run for the report: everything that the run was built from."""
+"""The lineage that a stage receives (`Stage.lineage`): everything that its inputs were built from."""
 
 import hashlib
 from collections.abc import Mapping
@@ -37,11 +37,11 @@ def step(store: Store, record: Record) -> Step:
         versions=record.versions,
         created=building_record(store, record).created,
         notices=tuple(read_notices(record.metrics)),
-        questions_per_second=speed(record),
+        questions_per_second=search_speed(record),
     )
 
 
-def speed(record: Record) -> float | None:
+def search_speed(record: Record) -> float | None:
     """Returns the questions per second of a search, of one core or GPU."""
     found = record.metrics.get("questions_per_second")
     return float(found) if isinstance(found, int | float) else None

@@ -64,7 +64,8 @@ class Stage:
     parts: bool = False
     """Builds shards, on Ray if `machine.ray` is set."""
     lineage: bool = False
-    """Receives `lineage`: what its inputs were built from, and the cost. Then its bytes are not its identity."""
+    """Receives `lineage`: what its inputs were built from, the cost, and the speed of searches. Then its bytes are not
+    its identity."""
 
     sizes: Mapping[str, str] = field(default_factory=dict)
     """{count among the metrics: what it counts} that the user sees next to the artifact."""

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -92,14 +91,6 @@ def print_path(path: Path) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(os.fsencode(path) + b"\n")
     sys.stdout.buffer.flush()
-
-
-def warn_unread_settings(recipe: str, settings: Sequence[str], own: Sequence[str]) -> None:
-    """Warns of the user's `own` settings, some of `settings`, that change nothing."""
-    from flows.graph.unread_settings import unread_settings
-
-    for setting in unread_settings(recipe, settings, own):
-        warn(f"--set {setting}: no stage of this run reads it")
 
 
 def warn(text: str) -> None:

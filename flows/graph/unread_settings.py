@@ -1,4 +1,4 @@
-"""Settings of the command line that no stage of a run reads, such as one of a section that the recipe leaves out."""
+"""Settings of the command line that change nothing in a run, such as those of a section that the recipe leaves out."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,33 +7,31 @@ from flows.dag import nodes
 from flows.recipes.command_line import IGNORED
 from flows.recipes.recipe import Recipe, resolve
 from pipeline.errors import InputError
-from tasks.stages import STAGES
 
 
 def unread_settings(recipe: str, settings: Sequence[str], own: Sequence[str]) -> list[str]:
-    """Returns the settings of `own`, some of `settings`, that change the recipe, but none of its stages."""
+    """Returns the settings that change the recipe, but no stage of its run. `own`: those that the user gave."""
     complete = resolve(recipe, settings)
     stages = _stages(complete)
 
     def is_unread(setting: str) -> bool:
         section = setting.partition("=")[0].partition(".")[0]
-        if section in IGNORED:  # read by no stage alone
+        if section in IGNORED:  # changes no result
             return False
         try:
             without = resolve(recipe, [other for other in settings if other != setting])
+            return without != complete and _stages(without) == stages
         except InputError:  # the other settings need it
             return False
-        return without != complete and _stages(without) == stages
 
     return [setting for setting in own if is_unread(setting)]
 
 
-def _stages(recipe: Recipe) -> list[tuple[Any, ...]]:
-    """What each node reads, without the recipe that the report shows."""
-    found = []
+def _stages(recipe: Recipe) -> dict[str, Any]:
+    """Returns what each node reads, by name."""
+    found = {}
     for node in nodes(recipe):
-        unread = STAGES[node.stage].unread(node.config)
-        fields = {name: value for name, value in node.config if name not in unread}
-        inputs = {name: source and source.name for name, source in node.inputs.items()}
-        found.append((node.name, fields, inputs, {} if node.stage == "report" else node.shared))
+        inputs = {parameter: source and source.name for parameter, source in node.inputs.items()}
+        shared = {} if node.stage == "report" else node.shared  # the report shows the whole recipe
+        found[node.name] = (node.config, inputs, shared)
     return found

@@ -54,13 +54,14 @@ def dimensions(
         for dimension in indexes
     }
     figures = summary(values, SHOWN, [], config.bootstrap_samples, config.seed)["systems"]
+    # An artifact's folder has its digest as name. Without a lineage no speed is known.
     speeds = {step.digest: step.questions_per_second for step in lineage}
     rows = [
         {
             "dimension": int(dimension),
             **figures[dimension],
             "bytes": bytes_per_passage(folder),
-            "questions_per_second": speeds.get(inputs[RUN + dimension].name),  # an artifact's folder is its digest
+            "questions_per_second": speeds.get(inputs[RUN + dimension].name),
         }
         for dimension, folder in indexes.items()
     ]

@@ -17,9 +17,14 @@ from flows.cli.options import (
     out,
     print_json,
     print_table,
+)
+from flows.cli.running.model_options import (
+    Adapted,
+    FromModel,
+    OnCollection,
+    recipe_settings,
     warn_unread_settings,
 )
-from flows.cli.running.model_options import Adapted, FromModel, OnCollection, recipe_settings
 
 if TYPE_CHECKING:
     from flows.graph.plan import Step

@@ -15,9 +15,14 @@ from flows.cli.options import (
     existing_store,
     print_json,
     terminal,
+)
+from flows.cli.running.model_options import (
+    Adapted,
+    FromModel,
+    OnCollection,
+    recipe_settings,
     warn_unread_settings,
 )
-from flows.cli.running.model_options import Adapted, FromModel, OnCollection, recipe_settings
 from flows.cli.running.prefect import prefect_for
 
 if TYPE_CHECKING:

@@ -119,6 +119,7 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
     """Reads one or more passages per docstring; its first paragraph is the question if it is prose.
 
     A hash of the file's name selects the split of a question, so that no file is in two splits.
+    Memory: all texts twice, whole and cut.
     """
     counts: Counter[str] = Counter()
     examples: Examples = {}
@@ -126,10 +127,11 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
     if config.limit is not None:
         names = {document.name for document in nsmallest(config.limit, selected, key=lambda d: hash_id(d.name))}
         selected = [document for document in selected if document.name in names]
-    cut = [(x, cut_text(x.text, config.passage_words, config.passage_overlap)) for x in selected]  # read three times
+    # Once: an ingest reads the passages several times.
+    cut_documents = [(one, cut_text(one.text, config.passage_words, config.passage_overlap)) for one in selected]
 
     def passages() -> Iterator[tuple[str, Passage]]:
-        for document, pieces in cut:
+        for document, pieces in cut_documents:
             further = {"source": PurePosixPath(document.file).parts[0], "module": _module(document.file)}
             for i, text in enumerate(pieces):
                 yield document.file, Passage(f"{document.name}#{i}", document.name, document.title, text, further)
@@ -140,7 +142,7 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
                 yield document.file, Query(document.name, split_of(document.file), document.question, [])
 
     def qrels() -> Iterator[tuple[str, Judgement]]:
-        for document, pieces in cut:
+        for document, pieces in cut_documents:
             if document.question:
                 for i in range(len(pieces)):
                     yield (

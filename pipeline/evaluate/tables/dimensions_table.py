@@ -18,12 +18,12 @@ def dimensions_table(found: Mapping[str, Any]) -> tuple[list[str], list[list[str
         "questions/s",
     ]
     return head, [
-        [f"{row['dimension']:,}", *(estimate_text(row[name]) for name in SHOWN), f"{row['bytes']:,}", speed(row)]
+        [f"{row['dimension']:,}", *(estimate_text(row[name]) for name in SHOWN), f"{row['bytes']:,}", speed_text(row)]
         for row in found["rows"]
     ]
 
 
-def speed(row: Mapping[str, Any]) -> str:
-    """Returns the questions per second of a row's search, or nothing if they are not recorded."""
+def speed_text(row: Mapping[str, Any]) -> str:
+    """Returns the questions per second of a row's search, or "" if an older artifact has none."""
     found = row.get("questions_per_second")
     return "" if found is None else f"{found:,.0f}"

@@ -10,11 +10,12 @@ from flows.graph.unread_settings import unread_settings
     [
         "adapt.trains=both_encoders",  # without --adapt
         "generate.batch=3",
-        "index.hnsw_m=8",  # of a flat index
+        "search.splits=[dev, test]",  # nothing is mined
     ],
 )
 def test_a_setting_that_changes_nothing_is_reported(setting):
-    assert unread_settings("tiny", [setting], [setting]) == [setting]
+    settings = ["rounds.number=0", setting]
+    assert unread_settings("tiny", settings, [setting]) == [setting]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,10 @@ def test_a_setting_that_others_need_is_not_reported():
     assert unread_settings("tiny", settings, settings) == []
     settings = ["encoder.dimensions=[32, 8]", "index.dimension=8"]
     assert unread_settings("tiny", settings, settings) == []
+    settings = ["rounds.number=2", "evaluate.fusions=[[bm25, stage2-2]]"]
+    assert unread_settings("tiny", settings, settings) == []
+    settings = ["generate.endpoint=http://localhost:1/v1", "generate.model=m", "generate.max_requests=3"]
+    assert unread_settings("generated", settings, settings) == []
 
 
 def test_only_the_users_own_settings_are_reported():
