@@ -8,10 +8,12 @@ from pydantic import WithJsonSchema
 
 from artifacts.errors import StoreError
 from flows.graph import run_nodes, summary
+from flows.graph.ineffective_settings import ineffective_settings
 from flows.graph.prepare import Device, Run, prepare
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe
 from pipeline.errors import InputError
+from tasks.run import report_line
 
 RecipeName = Annotated[str, WithJsonSchema(run_nodes.name_or_file(yaml_layers.listed()))]
 
@@ -46,6 +48,9 @@ def flow_of(prepared: Run[Recipe] | None = None) -> Flow[..., Any]:
             run = prepared or prepare(recipe, set, until, only, refresh, keep, store, device)
         except (InputError, StoreError) as error:
             return run_nodes.refused(error)
+        if prepared is None:  # else the command line has reported them
+            for line in ineffective_settings(recipe, set, set):
+                report_line(line)
         return run_nodes.run_graph(
             run,
             ready=lambda node, done: run_nodes.check_later_nodes(node, done.refs, run.wanted),

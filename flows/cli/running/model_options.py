@@ -1,12 +1,11 @@
-"""`--model`, `--adapt`, `--collection` and `--set` of `run` and `plan`, and what they change in the recipe."""
+"""`--model`, `--adapt` and `--collection` of `run` and `plan`, and what they change in the recipe."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flows.cli.options import terminal, warn
+from flows.cli.options import terminal
 
 FromModel = Annotated[
     str | None,
@@ -54,11 +53,3 @@ def recipe_settings(
     for line in result.notes:
         terminal.print(line, markup=False, highlight=False, soft_wrap=True)
     return result.settings
-
-
-def warn_unread_settings(recipe: str, settings: Sequence[str], own: Sequence[str]) -> None:
-    """Warns of settings that change nothing. `settings`: of `recipe_settings`; `own`: those that the user gave."""
-    from flows.graph.unread_settings import unread_settings
-
-    for setting in unread_settings(recipe, settings, own):
-        warn(f"--set {setting}: changes nothing in this run")

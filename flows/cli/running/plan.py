@@ -17,14 +17,9 @@ from flows.cli.options import (
     out,
     print_json,
     print_table,
+    warn,
 )
-from flows.cli.running.model_options import (
-    Adapted,
-    FromModel,
-    OnCollection,
-    recipe_settings,
-    warn_unread_settings,
-)
+from flows.cli.running.model_options import Adapted, FromModel, OnCollection, recipe_settings
 
 if TYPE_CHECKING:
     from flows.graph.plan import Step
@@ -56,6 +51,7 @@ def plan(
     from artifacts.store import Store
     from flows.dag import nodes
     from flows.graph.estimate import with_estimates
+    from flows.graph.ineffective_settings import ineffective_settings
     from flows.graph.plan import plan as make_plan
     from flows.graph.preflight import missing_inputs
     from flows.graph.requests import with_requests
@@ -65,7 +61,8 @@ def plan(
     artifact_store = Store(store_folder(store))
     settings = recipe_settings(store, recipe, set, model, collection, adapt)
     resolved = resolve(recipe, settings)
-    warn_unread_settings(recipe, settings, set or [])
+    for line in ineffective_settings(recipe, settings, set or []):
+        warn(line)
     dag = nodes(resolved)
     selected = select(dag, until, None)
     steps = make_plan(artifact_store, selected, resolved.name)

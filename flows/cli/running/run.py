@@ -15,14 +15,9 @@ from flows.cli.options import (
     existing_store,
     print_json,
     terminal,
+    warn,
 )
-from flows.cli.running.model_options import (
-    Adapted,
-    FromModel,
-    OnCollection,
-    recipe_settings,
-    warn_unread_settings,
-)
+from flows.cli.running.model_options import Adapted, FromModel, OnCollection, recipe_settings
 from flows.cli.running.prefect import prefect_for
 
 if TYPE_CHECKING:
@@ -53,12 +48,14 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a recipe. A stage is reused from the store if its configuration, inputs and code have not changed."""
+    from flows.graph.ineffective_settings import ineffective_settings
     from flows.graph.prepare import prepare
 
     # Everything that can fail early fails here, before the slow import of Prefect.
     settings = recipe_settings(store, recipe, set, model, collection, adapt)
     prepared = prepare(recipe, settings, until, only, refresh or [], keep or [], store, device)
-    warn_unread_settings(recipe, settings, set or [])
+    for line in ineffective_settings(recipe, settings, set or []):
+        warn(line)
     refs = run_flow(prepared)
     if as_json:
         print_json(run_outcome(refs))

@@ -9,12 +9,15 @@ from flows.recipes.recipe import Recipe, resolve
 from pipeline.errors import InputError
 
 
-def unread_settings(recipe: str, settings: Sequence[str], own: Sequence[str]) -> list[str]:
-    """Returns the settings that change the recipe, but no stage of its run. `own`: those that the user gave."""
+def ineffective_settings(recipe: str, settings: Sequence[str], own: Sequence[str]) -> list[str]:
+    """Returns a line for each setting that changes the recipe, but no stage of its run.
+
+    `own`: those of `settings` that the user gave; only they are checked.
+    """
     complete = resolve(recipe, settings)
     stages = _stages(complete)
 
-    def is_unread(setting: str) -> bool:
+    def is_ineffective(setting: str) -> bool:
         section = setting.partition("=")[0].partition(".")[0]
         if section in IGNORED:  # changes no result
             return False
@@ -24,7 +27,7 @@ def unread_settings(recipe: str, settings: Sequence[str], own: Sequence[str]) ->
         except InputError:  # the other settings need it
             return False
 
-    return [setting for setting in own if is_unread(setting)]
+    return [f"--set {setting} changes nothing in this run" for setting in own if is_ineffective(setting)]
 
 
 def _stages(recipe: Recipe) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Settings that no stage of a run reads."""
+"""Settings that change nothing in a run."""
 
 import pytest
 
-from flows.graph.unread_settings import unread_settings
+from flows.graph.ineffective_settings import ineffective_settings
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from flows.graph.unread_settings import unread_settings
 )
 def test_a_setting_that_changes_nothing_is_reported(setting):
     settings = ["rounds.number=0", setting]
-    assert unread_settings("tiny", settings, [setting]) == [setting]
+    assert ineffective_settings("tiny", settings, [setting]) == [f"--set {setting} changes nothing in this run"]
 
 
 @pytest.mark.parametrize(
@@ -31,19 +31,19 @@ def test_a_setting_that_changes_nothing_is_reported(setting):
     ],
 )
 def test_a_setting_that_is_read_or_changes_nothing_of_the_recipe_is_not(setting):
-    assert unread_settings("tiny", [setting], [setting]) == []
+    assert ineffective_settings("tiny", [setting], [setting]) == []
 
 
 def test_a_setting_that_others_need_is_not_reported():
     settings = ["index.kind=hnsw", "index.hnsw_m=8"]
-    assert unread_settings("tiny", settings, settings) == []
+    assert ineffective_settings("tiny", settings, settings) == []
     settings = ["encoder.dimensions=[32, 8]", "index.dimension=8"]
-    assert unread_settings("tiny", settings, settings) == []
+    assert ineffective_settings("tiny", settings, settings) == []
     settings = ["rounds.number=2", "evaluate.fusions=[[bm25, stage2-2]]"]
-    assert unread_settings("tiny", settings, settings) == []
+    assert ineffective_settings("tiny", settings, settings) == []
     settings = ["generate.endpoint=http://localhost:1/v1", "generate.model=m", "generate.max_requests=3"]
-    assert unread_settings("generated", settings, settings) == []
+    assert ineffective_settings("generated", settings, settings) == []
 
 
 def test_only_the_users_own_settings_are_reported():
-    assert unread_settings("tiny", ["adapt.seed=7", "stage1.epochs=7"], ["stage1.epochs=7"]) == []
+    assert ineffective_settings("tiny", ["adapt.seed=7", "stage1.epochs=7"], ["stage1.epochs=7"]) == []
