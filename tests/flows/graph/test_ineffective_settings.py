@@ -2,6 +2,7 @@
 
 import pytest
 
+from flows import flow
 from flows.graph.ineffective_settings import ineffective_settings
 
 
@@ -47,3 +48,16 @@ def test_a_setting_that_others_need_is_not_reported():
 
 def test_only_the_users_own_settings_are_reported():
     assert ineffective_settings("tiny", ["adapt.seed=7", "stage1.epochs=7"], ["stage1.epochs=7"]) == []
+
+
+def test_a_run_without_the_command_line_reports_them_too(monkeypatch, tmp_path):
+    lines = []
+    monkeypatch.setattr(flow, "report_line", lines.append)
+    monkeypatch.setattr(flow.run_nodes, "run_graph", lambda *_, **__: None)
+    flow.cocondenser.fn("tiny", set=["adapt.seed=7", "stage1.epochs=7"], store=str(tmp_path))
+    assert lines == ["--set adapt.seed=7 changes nothing in this run"]
+
+
+def test_a_plan_warns_of_them(call_cli, tmp_path):
+    shown = call_cli("plan", "tiny", "--set", "adapt.seed=7", store=tmp_path)
+    assert "warning: --set adapt.seed=7 changes nothing in this run" in shown.stderr
