@@ -51,7 +51,7 @@ def cls_entropies(model: Any, packed: Packed) -> Tensor:
     for layer in layers:
         _, key_TD, value_TD = keys_values(model, layer, hidden_TD)
         parts = architecture(model).layer(layer)
-        _, query_BD = parts.queries(hidden_TD[packed.first.at_R])
+        _, query_BD = parts.queries(packed.first.take(hidden_TD))
         at = at_first[parts.window]
         query_BD, rotated_TD = rotate(at.rotations, query_BD, key_TD)
         entropies.append(entropy(query_BD, rotated_TD, every, parts.heads, at.masks))

@@ -75,7 +75,8 @@ def prepare_batch(
 def prepare_rows(towers: Towers, ids: Ids, questions: int, loss: Loss, machine: Machine, device: str) -> PreparedBatch:
     """As `prepare_batch`, for the rows `ids` of a bi-encoder."""
     length_R = np.array([len(row) for row in ids])
-    return prepare_batch(length_R, questions, towers.tied, machine, partial(pack_rows, ids, device=device), loss)
+    pack = partial(pack_rows, ids, device=device, merge=True)
+    return prepare_batch(length_R, questions, towers.tied, machine, pack, loss)
 
 
 def rank_pieces(length_R: np.ndarray, questions: int, tied: bool, chunk: int | None, budget: int) -> list[Piece]:

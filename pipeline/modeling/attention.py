@@ -1,7 +1,7 @@
 """Softmax attention within each sequence of a packing.
 
-Shapes: R query rows and T tokens of all sequences, P those rows padded within groups of sequences, H heads, D
-dimensions.
+Shapes: R query rows and T tokens of all sequences, P those rows of a group padded to equally many for each sequence, H
+heads, D dimensions.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pipeline.modeling.packing import Rows, has_kernel
+from pipeline.modeling.packing import Rows, has_kernel, split_groups
 
 LONG = 512
 """Keys of a sequence above which a CPU's attention without dropout keeps no scores: their number grows with the
@@ -44,14 +44,11 @@ def attend(
     if masks is None and has_kernel(query_RD.device.type):
         return _by_kernel((query_RD, key_TD, value_TD), queries, keys, heads, dropout, window)
     assert window is None
-    query_PD = query_RD if queries.pad_P is None else query_RD[queries.pad_P]
-    if keys.pad_P is not None:
-        key_TD, value_TD = key_TD[keys.pad_P], value_TD[keys.pad_P]
-    of_queries = [sequences * width for sequences, width in queries.groups]
-    of_keys = [sequences * length for sequences, length in keys.groups]
-    parts = zip(query_PD.split(of_queries), key_TD.split(of_keys), value_TD.split(of_keys), queries.groups, strict=True)
+    projected = split_groups(queries, query_RD), split_groups(keys, key_TD), split_groups(keys, value_TD)
     contexts = []
-    for i, (query, key, value, (sequences, width)) in enumerate(parts):
+    for i, (query, key, value, (sequences, width), pad) in enumerate(
+        zip(*projected, queries.groups, queries.pads, strict=True)
+    ):
         if width == 0:  # these sequences have no query rows
             continue
         query, key, value = (x.unflatten(0, (sequences, -1)).unflatten(2, (heads, -1)) for x in (query, key, value))
@@ -59,9 +56,9 @@ def attend(
         attention = _attention(query, length=key.shape[1], dropout=dropout)
         with _one_backend() if query.is_cuda and mask is not None else nullcontext():
             context = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, dropout)
-        contexts.append(context.transpose(1, 2).flatten(0, 1).flatten(1))
-    context_PD = torch.cat(contexts)
-    return context_PD if queries.real_R is None else context_PD[queries.real_R]
+        context_PD = context.transpose(1, 2).flatten(0, 1).flatten(1)
+        contexts.append(context_PD if pad is None else context_PD.index_select(0, pad.real_R))
+    return torch.cat(contexts)
 
 
 def _one_backend() -> AbstractContextManager[None]:

@@ -195,13 +195,18 @@ class Packed(NamedTuple):
     """BERT's token types: 1 in a row's second text. None: all 0."""
 
 
-def pack_rows(ids: Ids, row_B: np.ndarray, device: str, second_B: np.ndarray | None = None) -> Packed:
+def pack_rows(
+    ids: Ids, row_B: np.ndarray, device: str, second_B: np.ndarray | None = None, merge: bool = False
+) -> Packed:
     """As `pack`, for the rows `row_B` of `ids`."""
-    return pack([ids[row] for row in row_B], device, second_B)
+    return pack([ids[row] for row in row_B], device, second_B, merge)
 
 
-def pack(ids: Ids, device: str, second_B: np.ndarray | None = None) -> Packed:
-    """Packs rows, which must be sorted by length, without padding. `second_B`: where second texts start."""
+def pack(ids: Ids, device: str, second_B: np.ndarray | None = None, merge: bool = False) -> Packed:
+    """Packs rows, which must be sorted by length, without padding.
+
+    `second_B`: where second texts start. `merge`: see `packed_rows`.
+    """
     from pipeline.modeling.packing import packed_rows, to_device
 
     length_B = np.array([len(row) for row in ids])
@@ -210,7 +215,7 @@ def pack(ids: Ids, device: str, second_B: np.ndarray | None = None) -> Packed:
     return Packed(
         ids_T=to_device(np.concatenate(ids), device),
         position_T=to_device(position_T, device),
-        every=packed_rows(length_B, length_B, None, device),
-        first=packed_rows(length_B, np.ones_like(length_B), begin_B, device),
+        every=packed_rows(length_B, length_B, None, device, merge),
+        first=packed_rows(length_B, np.ones_like(length_B), begin_B, device, merge),
         type_T=None if second_B is None else to_device(position_T >= second_B.repeat(length_B), device),
     )

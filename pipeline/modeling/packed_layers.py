@@ -53,7 +53,7 @@ Layouts = Mapping[int | None, AttentionLayout]
 
 
 def attention_layouts(
-    model: Any, layers: Iterable[Any], wanted: Rows, packed: Packed | Chunk, masks: Sequence[Tensor] | None = None
+    model: Any, layers: Iterable[Any], wanted: Rows, packed: Packed | Chunk, masks: Masks | None = None
 ) -> Layouts:
     """Returns how the rows `wanted` attend to all rows in `layers`. Layers share it, as a bias of the scores needs much
     memory.
@@ -66,10 +66,12 @@ def attention_layouts(
 
 
 def _layout(
-    model: Any, window: int | None, wanted: Rows, packed: Packed | Chunk, masks: Sequence[Tensor] | None
+    model: Any, window: int | None, wanted: Rows, packed: Packed | Chunk, masks: Masks | None
 ) -> AttentionLayout:
     every, own = packed.every, architecture(model)
     device, rotations = every.edges.device.type, _rotations(model, window, wanted, packed.position_T)
+    if masks is None and any(every.pads):
+        masks = real_keys(every)
     is_local = window is not None and every.longest > window + 1
     if own.score_bias is None and not is_local:
         return AttentionLayout(wanted, every, masks, rotations=rotations)
@@ -77,7 +79,8 @@ def _layout(
         if own.score_bias is None and wanted.at_R is None:
             return AttentionLayout(wanted, every, None, window, rotations)
         # The kernel has no bias, and windows only for all rows; few long calls are faster.
-        masks, wanted, every = [real_keys(every)], one_group(wanted), one_group(every)
+        wanted, every = one_group(wanted), one_group(every)
+        masks = real_keys(every)
     of_groups = [_mask(model, window, *group) for group in _groups(wanted, every, masks)]
     # On a CPU the bias is float32 in any precision.
     dtype = torch.float32 if device == "cpu" else autocast_type(device) or torch.float32
@@ -85,7 +88,7 @@ def _layout(
     return AttentionLayout(wanted, every, cast, rotations=rotations)
 
 
-def _groups(wanted: Rows, every: Rows, masks: Sequence[Tensor] | None) -> Iterator[tuple[Tensor, int, Tensor | None]]:
+def _groups(wanted: Rows, every: Rows, masks: Masks | None) -> Iterator[tuple[Tensor, int, Tensor | None]]:
     """Yields positions [n or 1, W], L and the mask of each group of sequences."""
     lengths = [length for _, length in every.groups]
     yield from zip(row_positions(wanted, every), lengths, masks or itertools.repeat(None, len(lengths)), strict=True)
@@ -108,9 +111,7 @@ def _rotations(model: Any, window: int | None, wanted: Rows, position_T: Tensor)
     if architecture(model).frequencies is None:
         return None
     of_keys = rotation(model, window, position_T)
-    if wanted.at_R is None:
-        return Rotations(of_keys, of_keys)
-    return Rotations(Rotation(*(x[wanted.at_R] for x in of_keys)), of_keys)
+    return Rotations(Rotation(*(wanted.take(x) for x in of_keys)), of_keys)
 
 
 def rotation(model: Any, window: int | None, position_R: Tensor) -> Rotation:
@@ -153,11 +154,11 @@ def apply(model: Any, layer: Any, hidden_TD: Tensor, layouts: Layouts, float32: 
     `float32`: also within `autocast`.
     """
     own = architecture(model).layer(layer)
-    rows = layouts[own.window].wanted.at_R
-    if rows is None:
+    wanted = layouts[own.window].wanted
+    if wanted.at_R is None:
         hidden_TD, *key_value, query_TD = own.project(hidden_TD)
         return rest_of_layer(model, layer, hidden_TD, key_value, layouts, float32, query_TD)
-    wanted_RD = hidden_TD[rows]  # before the maps, for the order in which gradients are summed
+    wanted_RD = wanted.take(hidden_TD)  # before the maps, for the order in which gradients are summed
     _, *key_value = own.keys_values(hidden_TD)
     return rest_of_layer(model, layer, wanted_RD, key_value, layouts, float32)
 

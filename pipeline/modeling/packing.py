@@ -1,8 +1,8 @@
 """Sequences of unequal length packed without padding.
 
 Every linear map, norm and activation works on one token, so only attention (pipeline/modeling/attention.py) needs to
-know where a sequence ends. CUDA's kernels accept sequences of any length; elsewhere sequences of equal length share a
-call.
+know where a sequence ends. CUDA's kernels accept sequences of any length; elsewhere sequences of equal length, or of
+almost equal length in training, share a call.
 
 Shapes: B sequences of T tokens, R query rows, P those rows padded within groups of sequences.
 """
@@ -20,9 +20,20 @@ from torch import Tensor
 from pipeline.runtime import ranks
 from pipeline.runtime.precision import low_precision
 
+PADDED_SCORES = 4000
+"""Scores of padding that a CPU computes rather than start another call of attention, which takes as long."""
 UNEVEN = 1.1
 """Tokens of the fullest rank relative to the mean, above which `even_chunks` cuts a batch: runs of the sorted sequences
 are too uneven if each rank has only a few sequences."""
+
+
+class Padding(NamedTuple):
+    """Pads a group's sequences to equally many rows. Without a row, a sequence copies its neighbour's."""
+
+    pad_P: Tensor
+    """The group's row that each padded row copies."""
+    real_R: Tensor
+    """Each row's place among the padded rows."""
 
 
 class Rows(NamedTuple):
@@ -39,45 +50,89 @@ class Rows(NamedTuple):
     scores: int
     """Pairs of a row and a key of its sequence, over all sequences."""
     groups: tuple[tuple[int, int], ...]
-    """(sequences, padded rows of each) of every group of sequences of equal length."""
-    pad_P: Tensor | None
-    """The row that each padded row copies; None without padding, and where a kernel needs none (`has_kernel`)."""
-    real_R: Tensor | None
-    """Each row's place among the padded rows; None as `pad_P`."""
+    """(sequences, padded rows of each) of every group of sequences that share a call of attention."""
+    pads: tuple[Padding | None, ...]
+    """Of every group; None without padding, and where a kernel needs none (`has_kernel`)."""
 
     @property
     def padding(self) -> int:
         """Number of padded rows, whose attention is computed but unused."""
-        return 0 if self.pad_P is None else len(self.pad_P) - self.size
+        return sum(len(pad.pad_P) - len(pad.real_R) for pad in self.pads if pad is not None)
+
+    def take(self, states_TD: Tensor) -> Tensor:
+        """Returns the rows' states, [R, D]."""
+        # On a CPU an index's backward pass is slower: it adds number by number.
+        return states_TD if self.at_R is None else states_TD.index_select(0, self.at_R)
 
 
-def packed_rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | None, device: str) -> Rows:
-    """Returns `count_B` rows of sequences of `length_B` tokens, sorted by length; `at_R`: their places (None: all)."""
+def packed_rows(
+    length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | None, device: str, merge: bool = False
+) -> Rows:
+    """Returns `count_B` rows of sequences of `length_B` tokens, sorted by length; `at_R`: their places (None: all).
+
+    `merge`: on a CPU sequences of almost equal lengths share a call of attention too. Faster with few sequences, but a
+    sequence's last bits then depend on the others.
+    """
     first_G = np.concatenate([[0], np.flatnonzero(length_B[1:] != length_B[:-1]) + 1])
     sequences_G = np.concatenate([first_G[1:], [len(length_B)]]) - first_G
-    longest_G = np.maximum.reduceat(count_B, first_G)
-    width_B = longest_G.repeat(sequences_G)
+    if merge and device == "cpu":
+        sequences_G = _merged(sequences_G, length_B[first_G])
     edges = np.concatenate([[0], count_B.cumsum()])
-    pad_P = real_R = None
-    if (width_B > count_B).any() and not has_kernel(device):
-        padded_B = width_B.cumsum() - width_B
-        column_P = np.arange(width_B.sum()) - padded_B.repeat(width_B)
-        # A sequence without a row copies its neighbour's; its attention is computed but unused.
-        last_P = np.maximum(count_B - 1, 0).repeat(width_B)
-        pad_P = np.minimum(edges[:-1].repeat(width_B) + np.minimum(column_P, last_P), edges[-1] - 1)
-        real_R = np.arange(edges[-1]) + (padded_B - edges[:-1]).repeat(count_B)
-    at, pad, real = (None if x is None else to_device(x, device) for x in (at_R, pad_P, real_R))
-    groups = tuple(zip(sequences_G.tolist(), longest_G.tolist(), strict=True))
+    groups, pads = _padded_groups(count_B, sequences_G, device)
     return Rows(
-        at_R=at,
+        at_R=None if at_R is None else to_device(at_R, device),
         edges=to_device(edges, device).int(),
         longest=int(count_B.max()),
         size=int(edges[-1]),
         scores=int((count_B * length_B).sum()),
         groups=groups,
-        pad_P=pad,
-        real_R=real,
+        pads=pads,
     )
+
+
+def _padded_groups(
+    count_B: np.ndarray, sequences_G: np.ndarray, device: str
+) -> tuple[tuple[tuple[int, int], ...], tuple[Padding | None, ...]]:
+    """Returns `groups` and `pads` of `Rows` for groups of `sequences_G` sequences."""
+    first_G = sequences_G.cumsum() - sequences_G
+    width_G = np.maximum.reduceat(count_B, first_G)
+    is_uneven_G = np.minimum.reduceat(count_B, first_G) < width_G
+    groups = tuple(zip(sequences_G.tolist(), width_G.tolist(), strict=True))
+    if has_kernel(device) or not is_uneven_G.any():
+        return groups, (None,) * len(groups)
+    pads = [
+        _padding(count_B[first : first + sequences], width, device) if is_uneven else None
+        for first, (sequences, width), is_uneven in zip(first_G, groups, is_uneven_G, strict=True)
+    ]
+    return groups, tuple(pads)
+
+
+def _padding(count_n: np.ndarray, width: int, device: str) -> Padding:
+    """Returns the padding of sequences of `count_n` rows, not all 0, to `width` rows."""
+    edge_n, column_W = count_n.cumsum() - count_n, np.arange(width)
+    pad_nW = edge_n[:, None] + np.minimum(column_W, np.maximum(count_n - 1, 0)[:, None])
+    real_R = np.flatnonzero(column_W < count_n[:, None])
+    return Padding(to_device(np.minimum(pad_nW, count_n.sum() - 1).ravel(), device), to_device(real_R, device))
+
+
+def _merged(sequences_G: np.ndarray, length_G: np.ndarray) -> np.ndarray:
+    """Returns the sequences of each group if groups of almost equal lengths become one, where that adds few scores."""
+    merged = [(int(sequences_G[0]), int(length_G[0]))]
+    for sequences, length in zip(sequences_G[1:].tolist(), length_G[1:].tolist(), strict=True):
+        before, shorter = merged[-1]
+        if before * (length**2 - shorter**2) <= PADDED_SCORES:
+            merged[-1] = before + sequences, length
+        else:
+            merged.append((sequences, length))
+    return np.array([sequences for sequences, _ in merged])
+
+
+def split_groups(rows: Rows, x_RD: Tensor) -> list[Tensor]:
+    """Returns each group's part of x, [padded rows, ...]."""
+    of_groups = zip(rows.groups, rows.pads, strict=True)
+    sizes = [n * width if pad is None else len(pad.real_R) for (n, width), pad in of_groups]
+    parts = zip(x_RD.split(sizes), rows.pads, strict=True)
+    return [part if pad is None else part.index_select(0, pad.pad_P) for part, pad in parts]
 
 
 def to_device(array: np.ndarray, device: str) -> Tensor:
@@ -107,13 +162,17 @@ def one_group(rows: Rows) -> Rows:
     row_R = torch.arange(rows.size, device=device)
     sequence_R = torch.searchsorted(edges[1:], row_R, right=True)
     real_R = sequence_R * width + row_R - edges[sequence_R]
-    return rows._replace(groups=((sequences, width),), pad_P=pad_P, real_R=real_R)
+    return rows._replace(groups=((sequences, width),), pads=(Padding(pad_P, real_R),))
 
 
-def real_keys(every: Rows) -> Tensor:
-    """Returns which keys of `one_group` are no padding, bool [sequences, 1, 1, longest]."""
+def real_keys(every: Rows) -> list[Tensor | None]:
+    """Returns which keys of each group are no padding, bool [sequences, 1, 1, padded]; None: all."""
     length_B = every.edges[1:] - every.edges[:-1]
-    return (torch.arange(every.longest, device=length_B.device) < length_B[:, None])[:, None, None]
+    of_groups = zip(length_B.split([n for n, _ in every.groups]), every.groups, every.pads, strict=True)
+    return [
+        None if pad is None else (torch.arange(width, device=length_n.device) < length_n[:, None])[:, None, None]
+        for length_n, (_, width), pad in of_groups
+    ]
 
 
 def row_positions(wanted: Rows, every: Rows) -> list[Tensor]:
@@ -121,12 +180,10 @@ def row_positions(wanted: Rows, every: Rows) -> list[Tensor]:
     device = every.edges.device
     if wanted.at_R is None:
         return [torch.arange(width, device=device)[None] for _, width in wanted.groups]
-    at_P = wanted.at_R if wanted.pad_P is None else wanted.at_R[wanted.pad_P]
-    of_groups = at_P.split([sequences * width for sequences, width in wanted.groups])
     begins = every.edges[:-1].split([sequences for sequences, _ in wanted.groups])
     return [
         at.unflatten(0, (sequences, width)) - begin[:, None]
-        for at, begin, (sequences, width) in zip(of_groups, begins, wanted.groups, strict=True)
+        for at, begin, (sequences, width) in zip(split_groups(wanted, wanted.at_R), begins, wanted.groups, strict=True)
     ]
 
 

@@ -31,29 +31,33 @@ class Padded(NamedTuple):
 
 def pad(model: Any, packed: Packed | Chunk) -> Padded:
     every = one_group(packed.every)
-    assert every.pad_P is not None
-    shape, real_BL = (len(every.edges) - 1, every.longest), real_keys(every)[:, 0, 0]
-    padding = model.config.pad_token_id or 0
+    (padding,), (real,) = every.pads, real_keys(every)
+    assert padding is not None
+    assert real is not None
+    shape, real_BL = (len(every.edges) - 1, every.longest), real[:, 0, 0]
+    token = model.config.pad_token_id or 0
     inputs = {
-        "input_ids": packed.ids_T[every.pad_P].view(shape).masked_fill(~real_BL, padding),
+        "input_ids": packed.ids_T[padding.pad_P].view(shape).masked_fill(~real_BL, token),
         "attention_mask": real_BL.long(),
     }
     type_T = getattr(packed, "type_T", None)
     if type_T is not None:
-        inputs["token_type_ids"] = (type_T[every.pad_P].view(shape) & real_BL).long()
+        inputs["token_type_ids"] = (type_T[padding.pad_P].view(shape) & real_BL).long()
     return Padded(inputs, every)
 
 
 def unpad(states_BLD: Tensor, every: Rows) -> Tensor:
     """Returns the states of the tokens that are no padding, float32 [T, D]."""
-    return states_BLD.flatten(0, 1)[every.real_R].float()
+    (padding,) = every.pads
+    assert padding is not None
+    return states_BLD.flatten(0, 1)[padding.real_R].float()
 
 
 def last_states(model: Any, packed: Packed | Chunk, wanted: Rows) -> Tensor:
     """As `transformer.last_states`; computes all rows."""
     inputs, every = pad(model, packed)
     states_TD = unpad(model.base_model(**inputs, return_dict=True).last_hidden_state, every)
-    return states_TD if wanted.at_R is None else states_TD[wanted.at_R]
+    return wanted.take(states_TD)
 
 
 def logits(model: Any, packed: Packed) -> Tensor:
@@ -69,7 +73,7 @@ def masked_states(lm: Any, chunk: Chunk) -> tuple[Tensor, Tensor]:
     with _read_states(lm) as read:
         lm(**inputs, return_dict=True)
     states_TD, predicted_TD = (unpad(read[name].view(*inputs["input_ids"].shape, -1), every) for name in NAMES)
-    return states_TD[chunk.cls.at_R], predicted_TD[chunk.masked.at_R]
+    return chunk.cls.take(states_TD), chunk.masked.take(predicted_TD)
 
 
 def cls_entropies(model: Any, packed: Packed) -> Tensor:

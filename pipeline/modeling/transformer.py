@@ -71,12 +71,12 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
     hidden_TD, *key_value = keys_values(lm, last, hidden_TD)
     seed(number, CLS)
     at_cls = attention_layouts(lm, [last], chunk.cls, chunk)
-    cls_BD = final_norm(lm, rest_of_layer(lm, last, hidden_TD[chunk.cls.at_R], key_value, at_cls, float32=True))
+    cls_BD = final_norm(lm, rest_of_layer(lm, last, chunk.cls.take(hidden_TD), key_value, at_cls, float32=True))
     if not masked:
         return States(early_TD, cls_BD, None)
     seed(number, MASKED)
     at_masked = attention_layouts(lm, [last], chunk.masked, chunk)
-    late_MD = final_norm(lm, rest_of_layer(lm, last, hidden_TD[chunk.masked.at_R], key_value, at_masked))
+    late_MD = final_norm(lm, rest_of_layer(lm, last, chunk.masked.take(hidden_TD), key_value, at_masked))
     return States(early_TD, cls_BD, late_MD)
 
 

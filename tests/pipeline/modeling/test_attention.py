@@ -8,9 +8,9 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention import varlen
 
-from pipeline.modeling import attention
+from pipeline.modeling import attention, packing
 from pipeline.modeling.attention import attend
-from pipeline.modeling.packing import one_group, packed_rows
+from pipeline.modeling.packing import one_group, packed_rows, real_keys
 
 LENGTHS = np.array([3, 5, 5, 5, 9])
 
@@ -103,8 +103,26 @@ def test_attention_in_one_group_is_that_in_groups_of_equal_length():
     seen = (torch.arange(every.longest) < torch.from_numpy(LENGTHS)[:, None])[:, None, None]
     for rows, query_RD in ((every, query_TD), (wanted, query_TD[wanted.at_R])):
         expected_RD = attend(query_RD, key_TD, value_TD, rows, every, 2, 0.0)
-        bare = [one._replace(pad_P=None, real_R=None) for one in (rows, every)]  # as on a GPU
+        bare = [one._replace(pads=(None,) * len(one.groups)) for one in (rows, every)]  # as on a GPU
         ours_RD = attend(query_RD, key_TD, value_TD, *map(one_group, bare), 2, 0.0, [seen])
+        torch.testing.assert_close(ours_RD, expected_RD)
+        upstream, inputs = torch.randn_like(ours_RD), (query_RD, key_TD, value_TD)
+        results = [torch.autograd.grad(x, inputs, upstream, retain_graph=True) for x in (ours_RD, expected_RD)]
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("most", [0, 16, 240])
+def test_attention_of_merged_groups_is_that_of_groups_of_equal_length(monkeypatch, most):
+    monkeypatch.setattr(packing, "PADDED_SCORES", most)
+    counts, at_R = np.array([0, 2, 0, 3, 1]), np.array([4, 5, 14, 16, 17, 20])
+    key_TD, value_TD, query_TD = torch.randn(3, 27, 8).requires_grad_().unbind()
+    every, merged = (packed_rows(LENGTHS, LENGTHS, None, "cpu", merge) for merge in (False, True))
+    wanted, merged_wanted = (packed_rows(LENGTHS, counts, at_R, "cpu", merge) for merge in (False, True))
+    assert [len(merged.groups)] == [len(merged_wanted.groups)] == [{0: 3, 16: 2, 240: 1}[most]]
+    for rows, ours, query_RD in ((every, merged, query_TD), (wanted, merged_wanted, query_TD[at_R])):
+        expected_RD = attend(query_RD, key_TD, value_TD, rows, every, 2, 0.0)
+        ours_RD = attend(query_RD, key_TD, value_TD, ours, merged, 2, 0.0, real_keys(merged))
         torch.testing.assert_close(ours_RD, expected_RD)
         upstream, inputs = torch.randn_like(ours_RD), (query_RD, key_TD, value_TD)
         results = [torch.autograd.grad(x, inputs, upstream, retain_graph=True) for x in (ours_RD, expected_RD)]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline.modeling import packing
 from pipeline.modeling.packing import has_kernel, packed_rows, to_device, upload
 
 LENGTHS = np.array([3, 5, 5, 5, 9])
@@ -22,6 +23,23 @@ def test_padding_counts_the_unused_results_of_attention():
     at_R = np.array([0, 3, 4, 8, 13, 18])
     assert packed_rows(LENGTHS, np.array([1, 2, 1, 1, 1]), at_R, "cpu").padding == 2
     assert packed_rows(LENGTHS, LENGTHS, None, "cpu").padding == 0
+
+
+@pytest.mark.parametrize(
+    ("most", "groups"),
+    [
+        (0, ((1, 3), (3, 5), (1, 9))),
+        (16, ((4, 5), (1, 9))),  # 16 scores more: 5 x 5 instead of 3 x 3
+        (240, ((5, 9),)),  # 4 times 9 x 9 instead of 5 x 5: 224 more
+    ],
+)
+def test_almost_equal_lengths_share_a_call_if_that_adds_few_scores(monkeypatch, most, groups):
+    monkeypatch.setattr(packing, "PADDED_SCORES", most)
+    every = packed_rows(LENGTHS, LENGTHS, None, "cpu", merge=True)
+    assert every.groups == groups
+    assert every.padding == sum(n * length for n, length in groups) - LENGTHS.sum()
+    for device, merge in (("cpu", False), ("meta", True)):
+        assert packed_rows(LENGTHS, LENGTHS, None, device, merge).groups == ((1, 3), (3, 5), (1, 9))
 
 
 def test_a_gpu_before_ampere_does_not_use_the_kernel(monkeypatch):

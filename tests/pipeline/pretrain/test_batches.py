@@ -50,7 +50,7 @@ def test_chunks_hold_every_sequence_once(chunk, budget):
             text = data.tokens[BEGINS[row] : BEGINS[row] + LENGTHS[row]].tolist()
             assert restored[first:last].tolist() == [2, *text, 3]
             assert c.position_T[first:last].tolist() == list(range(last - first))
-        assert sum(n * length for n, length in c.every.groups) == len(c.ids_T)
+        assert sum(n * length for n, length in c.every.groups) == len(c.ids_T) + c.every.padding
 
 
 def test_chunks_by_tokens_have_about_equal_sizes():
