@@ -1,4 +1,4 @@
-"""Runs a function in child processes: one, or several ranks by torchrun. The calling process holds no model.
+"""Runs a function in child processes: one, or several ranks. The calling process holds no model.
 
 The child leads its own session, so a terminal's Ctrl-C reaches only the caller, which then ends the child. Child and
 ranks die with their parent (`die_with_parent`): kill -9 of the caller leaves nothing behind. On Linux they die when the
@@ -21,7 +21,16 @@ from pipeline.runtime import bfloat16, host
 from pipeline.runtime.checkpoints import saved_state
 from pipeline.runtime.host import cores, has_apple_silicon
 from pipeline.runtime.precision import Precision
-from pipeline.runtime.processes import cache_folder, end_child, ending, environment, listen, python, start_child
+from pipeline.runtime.processes import (
+    RANK_FAILED,
+    cache_folder,
+    end_child,
+    ending,
+    environment,
+    listen,
+    python,
+    start_child,
+)
 from pipeline.runtime.work import Machine, Progress
 
 ALLOCATOR = "glibc.malloc.mmap_threshold={}:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
@@ -40,8 +49,6 @@ JOB = "job.json"
 """File in the checkpoints folder: the job that the other nodes of a training run."""
 TAIL = 60
 """Lines of a failed child's stderr that its error shows."""
-RANK_FAILED = "failed (exitcode: {})"
-"""How torchrun begins the report of the rank that failed first."""
 
 
 def launch(

@@ -30,6 +30,8 @@ TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 """Variables that torchrun sets for each of its ranks."""
 STRANGE = ("PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONSTARTUP")
 """Variables that would stop a child from exiting, or change the encoding of its output."""
+RANK_FAILED = "failed (exitcode: {})"
+"""How torchrun begins the report of the rank that failed first."""
 SECONDS_BETWEEN_PROGRESS = 0.3
 
 Say = Callable[[Mapping[str, Any]], None]

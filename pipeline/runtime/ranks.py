@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a process that builds shards may do without torch
 
 WAIT = timedelta(days=1)
 """Longest wait for the other ranks. They may work alone for hours, as on the batches of an epoch (Adaptive Batch
-Scheduling) or on the last shard. torchrun ends all ranks of a machine when one of them fails."""
+Scheduling) or on the last shard. Their parent ends all ranks of a machine when one of them fails."""
 
 Item = TypeVar("Item")
 Wait = Callable[[], object]
@@ -25,11 +25,12 @@ _store: Any = None
 
 
 @contextmanager
-def process_group(device: str) -> Iterator[None]:
-    """Joins the process group that torchrun set up (NCCL between GPUs, gloo between processors), and leaves it.
+def process_group(device: str, rendezvous: str = "env://") -> Iterator[None]:
+    """Joins the group of all ranks' processes (NCCL between GPUs, gloo between processors), and leaves it.
 
+    `rendezvous`: where they find each other, an `init_method` of torch.distributed (default: as torchrun says).
     After an exception it does not leave: that would wait for the other ranks, which wait for this one. The process has
-    to exit, so that torchrun ends the others.
+    to exit, so that its parent ends the others.
     """
     import torch
     import torch.distributed as dist
@@ -42,7 +43,7 @@ def process_group(device: str) -> Iterator[None]:
         yield
         return
     backend = "gloo" if gpu is None else "cpu:gloo,cuda:nccl"
-    _store, rank, world = next(dist.rendezvous("env://", timeout=WAIT))
+    _store, rank, world = next(dist.rendezvous(rendezvous, timeout=WAIT))
     dist.init_process_group(backend, store=_store, rank=rank, world_size=world, timeout=WAIT, device_id=gpu)
     meet()  # a rank that fails at once would break connections that the others still set up
     yield

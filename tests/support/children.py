@@ -19,6 +19,8 @@ from pipeline.training import gradients
 from pipeline.training.loop import Optimiser, train
 from pipeline.training.loss_scale import scaled
 
+IMPORTED_BY = os.getpid()
+
 
 def echo(*, progress, device, **arguments):
     print("what is printed does not disturb the answer")
@@ -85,6 +87,10 @@ def log(*, progress, device):
     logging.getLogger("pipeline.training").debug("a detail")
     logging.getLogger("another.library").warning("another library's")
     return {}
+
+
+def imported_here(*, progress, device):
+    return {"world": ranks.world(), "imported_here": os.getpid() == IMPORTED_BY}
 
 
 def sums(*, progress, device):

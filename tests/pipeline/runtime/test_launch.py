@@ -14,6 +14,7 @@ from warming import SOCKET
 
 from pipeline.errors import InputError
 from pipeline.runtime.child import set_tf32
+from pipeline.runtime.host import can_fork
 from pipeline.runtime.launch import CUDA_ALLOCATOR, child_environment, launch
 from pipeline.runtime.processes import end_child, listen, python, start_child
 from pipeline.runtime.work import Machine, silent
@@ -86,6 +87,12 @@ def test_ranks_of_one_machine_connect_through_its_loopback(monkeypatch, device):
 def test_two_ranks_communicate(tmp_path):
     result = launch("children:sums", {}, machine(ranks=2), silent, tmp_path)
     assert result == {"sum": [2.0, 1.0]}
+
+
+@pytest.mark.skipif(not can_fork(), reason="ranks are no forks here")
+def test_ranks_on_the_processor_share_the_imports_of_their_parent(tmp_path):
+    result = launch("children:imported_here", {}, machine(ranks=2), silent, tmp_path)
+    assert result == {"world": 2, "imported_here": False}
 
 
 def test_a_free_rank_takes_the_next_item_and_the_first_rank_sends_numbers(tmp_path):
