@@ -87,17 +87,20 @@ def missing_inputs(dag: Iterable[Node], wanted: Iterable[Node]) -> dict[str, lis
     """
     wanted = list(wanted)
     lines = {node.name: missing(node) for node in wanted}
-    for other in dag:
-        reader = None if other.name in lines else next((node for node in wanted if _reads_model_of(node, other)), None)
+    others = [node for node in dag if node.name not in lines]
+    models = {node.name: _models(node) for node in wanted} if others else {}
+    for other in others:
+        folders = {path.absolute() for path in _paths(other)}
+        reader = next((name for name, of_node in models.items() if folders & of_node), None)
         if reader is not None:
-            lines[reader.name] += missing(other)
+            lines[reader] += missing(other)
     return {name: found for name, found in lines.items() if found}
 
 
-def _reads_model_of(node: Node, other: Node) -> bool:
-    """Whether `node` reads a model's folder that is `other`'s too, or a part of it."""
+def _models(node: Node) -> set[Path]:
+    """Returns the folders of the models that the node reads, and the folders that these are in."""
     models = [path.absolute() for path in _paths(node) if (path / "config.json").is_file()]
-    return any(path.absolute() in (model, *model.parents) for model in models for path in _paths(other))
+    return {folder for model in models for folder in (model, *model.parents)}
 
 
 def missing(node: Node) -> list[str]:

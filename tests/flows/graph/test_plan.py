@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import updates
@@ -19,7 +20,7 @@ from flows.recipes.recipe import resolve
 from pipeline.errors import InputError
 from pipeline.runtime import hub
 from pipeline.runtime.work import Machine
-from tasks.keys import key_of
+from tasks.keys import key_of, sources_of
 from tasks.node import Node
 
 TEXT = (
@@ -209,6 +210,20 @@ def test_a_partial_run_accepts_no_model_that_the_whole_run_refuses(
         ):
             preflight.check(store, dag, wanted)
     preflight.check(store, dag, up_to(dag, "tokens"))
+
+
+def test_a_partial_run_lists_the_sources_of_a_node_twice_at_most(monkeypatch) -> None:
+    """Of pydocs they are thousands of files: to list them for each stage takes seconds."""
+    listed: list[str] = []
+
+    def count(stage: str, config: Any) -> dict[str, Path]:
+        listed.append(stage)
+        return sources_of(stage, config)
+
+    monkeypatch.setattr(preflight, "sources_of", count)
+    dag = nodes(resolve("tiny"))
+    preflight.missing_inputs(dag, up_to(dag, "ingest"))
+    assert 1 <= listed.count("ingest") <= 2
 
 
 def test_the_model_of_an_existing_artifact_is_not_downloaded(store: Store, source: Path, monkeypatch) -> None:
