@@ -116,7 +116,7 @@ def entropy_shards(
 ) -> dict:
     """Child process of `attention`: writes the missing shards of entropies, float32 [N, L, H], to `folder`."""
     from pipeline.evaluate.attention_entropy import entropy_rows
-    from pipeline.modeling.checkpoint import load_encoder
+    from pipeline.modeling.frozen import load_frozen
     from pipeline.tokenization.token_files import Tokens
     from pipeline.training.memory import encoding_budget
 
@@ -126,7 +126,7 @@ def entropy_shards(
     @lru_cache(1)
     def model(number: int) -> tuple[Any, int]:
         """Returns the model and the tokens of a forward pass."""
-        loaded = load_encoder(Path(models[number])).to(device)  # type: ignore[arg-type]
+        loaded = load_frozen(Path(models[number])).to(device)
         return loaded, encoding_budget(token_budget, device, loaded.config)
 
     def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:

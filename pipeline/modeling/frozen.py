@@ -47,6 +47,11 @@ class FrozenEncoder(nn.Module):
         """The encoder itself, as for a model of transformers without a head."""
         return self
 
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are, as for a model of transformers."""
+        return next(self.parameters()).device
+
 
 def load_frozen(folder: Path) -> Any:
     """Loads an encoder in float32, on the CPU, in evaluation mode, without gradients of its own.
