@@ -88,17 +88,18 @@ def missing_inputs(dag: Iterable[Node], wanted: Iterable[Node]) -> dict[str, lis
     wanted = list(wanted)
     lines = {node.name: missing(node) for node in wanted}
     others = [node for node in dag if node.name not in lines]
-    models = {node.name: _models(node) for node in wanted} if others else {}
-    for other in others:
-        folders = {path.absolute() for path in _paths(other)}
-        reader = next((name for name, of_node in models.items() if folders & of_node), None)
+    folders_of = {node.name: _model_folders(node) for node in wanted} if others else {}
+    readers = {name: folders for name, folders in folders_of.items() if folders}
+    for other in others if readers else ():
+        read = {path.absolute() for path in _paths(other)}
+        reader = next((name for name, folders in readers.items() if read & folders), None)
         if reader is not None:
             lines[reader] += missing(other)
     return {name: found for name, found in lines.items() if found}
 
 
-def _models(node: Node) -> set[Path]:
-    """Returns the folders of the models that the node reads, and the folders that these are in."""
+def _model_folders(node: Node) -> set[Path]:
+    """Returns the folders of the models that the node reads, and all folders above them."""
     models = [path.absolute() for path in _paths(node) if (path / "config.json").is_file()]
     return {folder for model in models for folder in (model, *model.parents)}
 

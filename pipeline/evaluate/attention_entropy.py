@@ -43,6 +43,7 @@ def cls_entropies(model: Any, packed: Packed) -> Tensor:
     if not architecture(model).is_packed:
         return padded.cls_entropies(model, packed)
     every, layers = packed.every, architecture(model).layers(model)
+    assert not any(every.pads)  # the masks would not hide padding
     masks = [torch.ones(1, 1, 1, 1, dtype=torch.bool, device=model.device)] * len(every.groups)
     at_every = attention_layouts(model, layers, every, packed, masks)
     at_first = attention_layouts(model, layers, packed.first, packed, masks)

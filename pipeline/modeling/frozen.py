@@ -57,11 +57,12 @@ def load_frozen(folder: Path) -> Any:
     """Loads an encoder in float32, on the CPU, in evaluation mode, without gradients of its own.
 
     transformers loads a folder with any other content than this project writes (other names of weights, weights in
-    several files, another activation), and describes what is wrong. Raises InputError as `checkpoint.load_encoder`.
+    several files, another activation, numbers that are NaN), and describes what is wrong. Raises InputError as
+    `checkpoint.load_encoder`.
     """
     config = FrozenConfig(**model_config(folder))
     weights = _read(folder / "model.safetensors") if _is_usual(config) else {}
-    if weights:
+    if weights and all(x.isfinite().all() for x in weights.values()):
         model = FrozenEncoder(config)
         if {name: x.shape for name, x in model.state_dict().items()} == {name: x.shape for name, x in weights.items()}:
             model.load_state_dict(weights, assign=True)

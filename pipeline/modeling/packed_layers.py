@@ -58,7 +58,7 @@ def attention_layouts(
     """Returns how the rows `wanted` attend to all rows in `layers`. Layers share it, as a bias of the scores needs much
     memory.
 
-    `masks`: bool, as in `attention.attend`.
+    `masks`: bool, as in `attention.attend`; they hide padding too (`Rows.pads`). None: padding alone is hidden.
     """
     own = architecture(model)
     windows = {own.layer(layer).window for layer in layers}

@@ -1,10 +1,11 @@
 """Sequences of unequal length packed without padding.
 
 Every linear map, norm and activation works on one token, so only attention (pipeline/modeling/attention.py) needs to
-know where a sequence ends. CUDA's kernels accept sequences of any length; elsewhere sequences of equal length, or of
-almost equal length in training, share a call.
+know where a sequence ends. CUDA's kernels accept sequences of any length. Elsewhere sequences of equal length share a
+call; on a CPU in training those of almost equal length do too, and attention pads them (`Padding`).
 
-Shapes: B sequences of T tokens, R query rows, P those rows padded within groups of sequences.
+Shapes: B sequences of T tokens, R query rows; G groups of sequences that share a call, n sequences of a group, W padded
+rows of each, P all of these rows.
 """
 
 import heapq
@@ -28,7 +29,7 @@ are too uneven if each rank has only a few sequences."""
 
 
 class Padding(NamedTuple):
-    """Pads a group's sequences to equally many rows. Without a row, a sequence copies its neighbour's."""
+    """Pads a group's sequences to equally many rows. A sequence without a row copies one of its neighbour."""
 
     pad_P: Tensor
     """The group's row that each padded row copies."""
@@ -70,8 +71,8 @@ def packed_rows(
 ) -> Rows:
     """Returns `count_B` rows of sequences of `length_B` tokens, sorted by length; `at_R`: their places (None: all).
 
-    `merge`: on a CPU sequences of almost equal lengths share a call of attention too. Faster with few sequences, but a
-    sequence's last bits then depend on the others.
+    `merge`: on a CPU sequences of almost equal lengths share a call of attention too. This is faster with few
+    sequences. The last bits of a sequence's states then depend on the others.
     """
     first_G = np.concatenate([[0], np.flatnonzero(length_B[1:] != length_B[:-1]) + 1])
     sequences_G = np.concatenate([first_G[1:], [len(length_B)]]) - first_G
@@ -116,12 +117,15 @@ def _padding(count_n: np.ndarray, width: int, device: str) -> Padding:
 
 
 def _merged(sequences_G: np.ndarray, length_G: np.ndarray) -> np.ndarray:
-    """Returns the sequences of each group if groups of almost equal lengths become one, where that adds few scores."""
+    """Returns the number of sequences of each group after neighbouring groups are merged.
+
+    Each merger adds at most PADDED_SCORES scores.
+    """
     merged = [(int(sequences_G[0]), int(length_G[0]))]
     for sequences, length in zip(sequences_G[1:].tolist(), length_G[1:].tolist(), strict=True):
-        before, shorter = merged[-1]
-        if before * (length**2 - shorter**2) <= PADDED_SCORES:
-            merged[-1] = before + sequences, length
+        shorter_sequences, longest = merged[-1]
+        if shorter_sequences * (length**2 - longest**2) <= PADDED_SCORES:
+            merged[-1] = shorter_sequences + sequences, length
         else:
             merged.append((sequences, length))
     return np.array([sequences for sequences, _ in merged])
@@ -176,14 +180,24 @@ def real_keys(every: Rows) -> list[Tensor | None]:
 
 
 def row_positions(wanted: Rows, every: Rows) -> list[Tensor]:
-    """Returns each padded row's place within its sequence, [n or 1, W] for each group of n sequences of W rows."""
+    """Returns each padded row's place within its sequence, [n or 1, W] for each group of n sequences of W rows.
+
+    The place of padding is one within the sequence too, so that a row sees a key whatever the window.
+    """
     device = every.edges.device
+    sizes = [sequences for sequences, _ in wanted.groups]
+    begins, lengths = every.edges[:-1].split(sizes), (every.edges[1:] - every.edges[:-1]).split(sizes)
     if wanted.at_R is None:
-        return [torch.arange(width, device=device)[None] for _, width in wanted.groups]
-    begins = every.edges[:-1].split([sequences for sequences, _ in wanted.groups])
+        of_groups = zip(wanted.groups, wanted.pads, lengths, strict=True)
+        columns = [(torch.arange(width, device=device)[None], pad, length_n) for (_, width), pad, length_n in of_groups]
+        return [at if pad is None else torch.minimum(at, length_n[:, None] - 1) for at, pad, length_n in columns]
+    places = [
+        at.unflatten(0, group) - begin_n[:, None]
+        for at, begin_n, group in zip(split_groups(wanted, wanted.at_R), begins, wanted.groups, strict=True)
+    ]
     return [
-        at.unflatten(0, (sequences, width)) - begin[:, None]
-        for at, begin, (sequences, width) in zip(split_groups(wanted, wanted.at_R), begins, wanted.groups, strict=True)
+        torch.minimum(place_nW.clamp(min=0), length_n[:, None] - 1)
+        for place_nW, length_n in zip(places, lengths, strict=True)
     ]
 
 

@@ -70,7 +70,8 @@ def launch(
     """
     device = device_of(machine)
     ranks, threads = layout(machine, device, checkpoints)
-    job = {
+    forks = ranks > 1 and device == "cpu" and not machine.torchrun and host.can_fork()
+    job: dict[str, Any] = {
         "id": uuid.uuid4().hex,
         "function": function,
         "arguments": dict(arguments),
@@ -81,7 +82,8 @@ def launch(
         "tf32": machine.tf32,
         "precision": precision_of(machine, checkpoints),
     }
-    with tempfile.TemporaryFile("w+", errors="replace") as stderr:
+    with tempfile.TemporaryFile("w+", errors="replace") as stderr, tempfile.TemporaryDirectory() as folder:
+        job["meeting_file"] = str(Path(folder) / "ranks") if forks else None
         child = start_child(
             python("pipeline.runtime.child", json.dumps(job)),
             child_environment(device, threads, kept, alone=not machine.torchrun),
@@ -101,10 +103,10 @@ def launch(
             return reply["result"]
         if "input_error" in reply:
             raise InputError(reply["input_error"])
-        if "error" in reply:
-            raise RuntimeError(f"{function} failed in its child process:\n{reply['error']}")
         last = last_lines(stderr)
         killed = code == -signal.SIGKILL or RANK_FAILED.format(-signal.SIGKILL) in last
+        if "error" in reply and not killed:  # the error of a rank that lost its connection to a killed one says less
+            raise RuntimeError(f"{function} failed in its child process:\n{reply['error']}")
         memory = f" (out of memory? {LESS_MEMORY})" if killed else ""
         ended = f"{function} failed in its child process, {ending(code)}{memory}"
         raise RuntimeError(f"{ended}:\n{last}" if last else ended)

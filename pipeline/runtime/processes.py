@@ -26,12 +26,12 @@ if TYPE_CHECKING:  # children that only call Java load no pydantic
 LOG = logging.getLogger(__name__)
 ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds this code."""
-TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-"""Variables that torchrun sets for each of its ranks."""
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+"""Variables of each rank's environment, as torchrun sets them."""
 STRANGE = ("PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONSTARTUP")
 """Variables that would stop a child from exiting, or change the encoding of its output."""
 RANK_FAILED = "failed (exitcode: {})"
-"""How torchrun begins the report of the rank that failed first."""
+"""How the report of the rank that failed first begins: torchrun's, and that of `child.fork_ranks`."""
 SECONDS_BETWEEN_PROGRESS = 0.3
 
 Say = Callable[[Mapping[str, Any]], None]
@@ -57,7 +57,7 @@ def environment() -> dict[str, str]:
     """
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     path = os.pathsep.join(dict.fromkeys([str(ROOT), *(entry for entry in entries if os.path.isabs(entry))]))
-    mine = {name: value for name, value in os.environ.items() if name not in (*TORCHRUN, *STRANGE)}
+    mine = {name: value for name, value in os.environ.items() if name not in (*RANK_VARIABLES, *STRANGE)}
     network.spare_loopback(mine)
     mine |= {"PIPELINE_PARENT": str(os.getpid()), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
     if sys.getfilesystemencoding() == "utf-8":  # else the child would encode file names differently from its caller

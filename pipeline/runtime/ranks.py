@@ -25,10 +25,10 @@ _store: Any = None
 
 
 @contextmanager
-def process_group(device: str, rendezvous: str = "env://") -> Iterator[None]:
+def process_group(device: str, meeting_file: str | None = None) -> Iterator[None]:
     """Joins the group of all ranks' processes (NCCL between GPUs, gloo between processors), and leaves it.
 
-    `rendezvous`: where they find each other, an `init_method` of torch.distributed (default: as torchrun says).
+    `meeting_file`: path of a new file through which they find each other; None: by torchrun's variables.
     After an exception it does not leave: that would wait for the other ranks, which wait for this one. The process has
     to exit, so that its parent ends the others.
     """
@@ -43,7 +43,12 @@ def process_group(device: str, rendezvous: str = "env://") -> Iterator[None]:
         yield
         return
     backend = "gloo" if gpu is None else "cpu:gloo,cuda:nccl"
-    _store, rank, world = next(dist.rendezvous(rendezvous, timeout=WAIT))
+    if meeting_file is None:
+        _store, rank, world = next(dist.rendezvous("env://", timeout=WAIT))
+    else:
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        _store = dist.FileStore(meeting_file, world)
+        _store.set_timeout(WAIT)
     dist.init_process_group(backend, store=_store, rank=rank, world_size=world, timeout=WAIT, device_id=gpu)
     meet()  # a rank that fails at once would break connections that the others still set up
     yield

@@ -99,6 +99,10 @@ def test_a_damaged_or_missing_file_is_one_line(tmp_path):
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(InputError, match="no model could be loaded"):
         load_frozen(folder)
+    damaged = {name: x.fill_(torch.nan) for name, x in MODELS["encoder"]().state_dict().items()}
+    save_file(damaged, path, {"format": "pt"})
+    with pytest.raises(InputError, match=r"the model is damaged: weight .* and \d+ more has NaN"):
+        load_frozen(folder)
     path.unlink()
     with pytest.raises(InputError, match="no model could be loaded"):
         load_frozen(folder)
@@ -110,7 +114,10 @@ def test_encoding_imports_neither_transformers_nor_the_compiler(tmp_path):
         "import sys, numpy as np; from pathlib import Path\n"
         "from pipeline.modeling.biencoder import Encoder, encode_rows\n"
         "from pipeline.modeling.frozen import load_frozen\n"
-        f"encode_rows(Encoder(load_frozen(Path({str(folder)!r})), 'cls'), [np.arange(5, 9)], 60)\n"
+        "from pipeline.evaluate.attention_entropy import entropy_rows\n"
+        f"model = load_frozen(Path({str(folder)!r}))\n"
+        "encode_rows(Encoder(model, 'cls'), [np.arange(5, 9)], 60)\n"
+        "entropy_rows(model, [np.arange(5, 9)], 60, lambda done: None)\n"
         "print([m for m in ('transformers', 'torch._dynamo', 'scipy', 'pandas') if m in sys.modules])"
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

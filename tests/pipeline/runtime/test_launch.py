@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -95,6 +96,20 @@ def test_ranks_on_the_processor_share_the_imports_of_their_parent(tmp_path):
     assert result == {"world": 2, "imported_here": False}
 
 
+@pytest.mark.usefixtures("own_processes")
+def test_what_a_module_prints_or_raises_when_ranks_import_it_is_no_answer(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "a b"))  # the ranks meet in a file there
+    (tmp_path / "a b").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    (tmp_path / "loud.py").write_text("print('imported')\ndef answer(*, progress, device): return 1")
+    (tmp_path / "faulty.py").write_text("from pipeline.errors import InputError\nraise InputError('a.tsv:7: damaged')")
+    assert launch("loud:answer", {}, machine(ranks=2), silent, tmp_path) == 1
+    with pytest.raises(InputError, match=r"^a\.tsv:7: damaged$"):
+        launch("faulty:answer", {}, machine(ranks=2), silent, tmp_path)
+    assert not list((tmp_path / "a b").iterdir())
+
+
 def test_a_free_rank_takes_the_next_item_and_the_first_rank_sends_numbers(tmp_path):
     folder = tmp_path / "taken"
     folder.mkdir()
@@ -114,14 +129,14 @@ def test_errors_of_a_child_are_raised_in_the_caller(tmp_path):
         launch("children:fail", {"how": "exit"}, machine(), silent, tmp_path)
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_a_child_killed_for_its_memory_is_reported_with_the_field_to_lower(tmp_path, ranks):
     with pytest.raises(RuntimeError, match=r"out of memory\? lower machine\.token_budget") as raised:
         launch("children:fail", {"how": "kill"}, machine(ranks=ranks), silent, tmp_path)
     assert not str(raised.value).rstrip().endswith(":")  # it may have written nothing
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_an_aborted_child_shows_where_it_was(tmp_path, ranks):
     with pytest.raises(RuntimeError, match="in its child process") as raised:
         launch("children:fail", {"how": "abort"}, machine(ranks=ranks), silent, tmp_path)
@@ -134,12 +149,11 @@ def test_an_aborted_child_shows_where_it_was(tmp_path, ranks):
 
 
 @pytest.mark.usefixtures("own_processes")
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_a_rank_that_aborts_after_its_work_changes_nothing(tmp_path, ranks):
     assert launch("children:abort_in_leaving", {}, machine(ranks=ranks), silent, tmp_path) == {"whole": True}
 
 
-@pytest.mark.slow
 def test_one_failing_rank_ends_all_ranks(tmp_path):
     with pytest.raises(InputError, match="the last rank's own trouble"):
         launch("children:fail_on_last_rank", {}, machine(ranks=2), silent, tmp_path)
@@ -153,6 +167,7 @@ def test_each_node_gets_the_result_from_its_own_rank(tmp_path):
         "device": "cpu",
         "ranks": 1,
         "torchrun": [],
+        "meeting_file": None,
         "tf32": False,
         "precision": "float32",
     }
@@ -197,7 +212,7 @@ def test_another_node_joins_by_torchruns_own_flags(tmp_path):
         del os.environ["GLOO_SOCKET_IFNAME"]
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_the_first_ranks_log_lines_reach_the_caller_once(tmp_path, caplog, ranks):
     with caplog.at_level(logging.INFO, "pipeline"):
         assert launch("children:log", {}, machine(ranks), silent, tmp_path) == {}
