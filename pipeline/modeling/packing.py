@@ -101,19 +101,25 @@ def _padded_groups(
     groups = tuple(zip(sequences_G.tolist(), width_G.tolist(), strict=True))
     if has_kernel(device) or not is_uneven_G.any():
         return groups, (None,) * len(groups)
-    pads = [
-        _padding(count_B[first : first + sequences], width, device) if is_uneven else None
-        for first, (sequences, width), is_uneven in zip(first_G, groups, is_uneven_G, strict=True)
+    of_groups = zip(first_G, groups, is_uneven_G, strict=True)
+    places = [
+        _padding(count_B[first : first + n], width) if uneven else None for first, (n, width), uneven in of_groups
     ]
-    return groups, tuple(pads)
+    padded = [place for place in places if place is not None]
+    # Two copies to the device for all groups.
+    pads_P, reals_R = (
+        to_device(np.concatenate(parts), device).split([len(part) for part in parts])
+        for parts in zip(*padded, strict=True)
+    )
+    on_device = map(Padding, pads_P, reals_R)
+    return groups, tuple(None if place is None else next(on_device) for place in places)
 
 
-def _padding(count_n: np.ndarray, width: int, device: str) -> Padding:
-    """Returns the padding of sequences of `count_n` rows, not all 0, to `width` rows."""
+def _padding(count_n: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the arrays of `Padding` of sequences of `count_n` rows, not all 0, to `width` rows."""
     edge_n, column_W = count_n.cumsum() - count_n, np.arange(width)
     pad_nW = edge_n[:, None] + np.minimum(column_W, np.maximum(count_n - 1, 0)[:, None])
-    real_R = np.flatnonzero(column_W < count_n[:, None])
-    return Padding(to_device(np.minimum(pad_nW, count_n.sum() - 1).ravel(), device), to_device(real_R, device))
+    return np.minimum(pad_nW, count_n.sum() - 1).ravel(), np.flatnonzero(column_W < count_n[:, None])
 
 
 def _merged(sequences_G: np.ndarray, length_G: np.ndarray) -> np.ndarray:
