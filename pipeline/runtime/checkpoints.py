@@ -49,7 +49,7 @@ def save_state(
     }
     state = {
         "step": step,
-        "ranks": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),  # of this node
+        "ranks": ranks.local_world(),
         "processes": ranks.world(),
         "threads": torch.get_num_threads(),
         "device": device,

@@ -53,7 +53,7 @@ def fork_ranks(job: Mapping[str, Any]) -> bool:
         process = os.fork()
         if process == 0:
             die_with_parent()
-            os.environ |= dict(zip(RANK_VARIABLES, map(str, (rank, rank, job["ranks"])), strict=True))
+            os.environ |= dict(zip(RANK_VARIABLES, map(str, (rank, rank, job["ranks"], job["ranks"])), strict=True))
             return True
         rank_of[process] = rank
     while rank_of:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # children that only call Java load no pydantic
 LOG = logging.getLogger(__name__)
 ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds this code."""
-RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 """Variables of each rank's environment, as torchrun sets them."""
 STRANGE = ("PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONSTARTUP")
 """Variables that would stop a child from exiting, or change the encoding of its output."""

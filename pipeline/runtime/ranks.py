@@ -77,6 +77,11 @@ def world() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
+def local_world() -> int:
+    """Returns the number of this machine's processes among them."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 def sum_over_ranks(x: "Tensor") -> "Tensor":
     """Sums `x` over the ranks, in place. Every rank gets the same bytes."""
     start_sum(x)()

@@ -5,7 +5,6 @@ bytes, or four with `machine.precision: float32`.
 """
 
 import logging
-import os
 from typing import Any
 
 import torch
@@ -210,4 +209,4 @@ def free_bytes(device: str) -> int:
     """Returns the bytes that this rank may use: its share among the ranks of the machine."""
     if device == "cuda":
         return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    return free_memory() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return free_memory() // ranks.local_world()

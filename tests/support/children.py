@@ -90,7 +90,8 @@ def log(*, progress, device):
 
 
 def imported_here(*, progress, device):
-    return {"world": ranks.world(), "imported_here": os.getpid() == IMPORTED_BY}
+    imported_here = os.getpid() == IMPORTED_BY
+    return {"world": ranks.world(), "local_world": ranks.local_world(), "imported_here": imported_here}
 
 
 def sums(*, progress, device):
