@@ -87,7 +87,7 @@ def ours(questions: int, own: int, titles: bool, learning_rate: float = 1e-5) ->
         keep = keeps(encoder.model.config, len(given), int(length_R.sum()), int(length_R.max()), "auto")
 
         def encode(piece: Piece) -> Tensor:
-            return vectors(encoder, pack([ids[row] for row in piece.row_B], "cpu"))
+            return vectors(encoder, pack([ids[row] for row in piece.row_B], "cpu", bucket=True))
 
         value = backward(encoder.model, encode, given, (len(ids), encoder.dimension), loss, keep, "cpu")
         update_weights(optimiser)

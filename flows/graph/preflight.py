@@ -88,8 +88,7 @@ def missing_inputs(dag: Iterable[Node], wanted: Iterable[Node]) -> dict[str, lis
     wanted = list(wanted)
     lines = {node.name: missing(node) for node in wanted}
     others = [node for node in dag if node.name not in lines]
-    folders_of = {node.name: _model_folders(node) for node in wanted} if others else {}
-    readers = {name: folders for name, folders in folders_of.items() if folders}
+    readers = {node.name: folders for node in wanted if others and (folders := _model_folders(node))}
     for other in others if readers else ():
         read = {path.absolute() for path in _paths(other)}
         reader = next((name for name, folders in readers.items() if read & folders), None)

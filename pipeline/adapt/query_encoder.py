@@ -33,7 +33,7 @@ def train_query_encoder(training: Training, encoder: Encoder, ids: Ids, lists: L
     def step(update: int, _: None) -> dict[str, Any]:
         row_B = batch(config.seed, config.batch_queries, update, len(ids))
         row_B = row_B[np.argsort(length_Q[row_B], kind="stable")]
-        packed = pack_rows(ids, row_B, device, merge=True)
+        packed = pack_rows(ids, row_B, device, bucket=True)
         passage_BKE = upload(take_rows(vectors_NE, lists.row_QK[row_B]).astype(np.float32), device)
         logits_BK = torch.einsum("be,bke->bk", vectors(encoder, packed), passage_BKE) / lists.temperature
         loss = kl_divergence(logits_BK, lists.target_QK[row_B].to(torch.device(device)))

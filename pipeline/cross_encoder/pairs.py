@@ -87,13 +87,13 @@ def text_rows(texts: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]], form: 
     return PairRows([ids for ids, _ in pairs], np.array(seconds, np.int64))
 
 
-def pack_pairs(model: CrossEncoder, rows: PairRows, row_B: np.ndarray, device: str, merge: bool = False) -> Packed:
+def pack_pairs(model: CrossEncoder, rows: PairRows, row_B: np.ndarray, device: str, bucket: bool = False) -> Packed:
     """Packs the rows `row_B`, which must be sorted by length; with token types if the model has them.
 
-    `merge`: see `packed_rows`.
+    `bucket`: see `packed_rows`.
     """
     second_B = rows.second_N[row_B] if has_token_types(model.config) else None
-    return pack_rows(rows.ids, row_B, device, second_B, merge)
+    return pack_rows(rows.ids, row_B, device, second_B, bucket)
 
 
 def logits(model: CrossEncoder, packed: Packed, row_by_row: bool = False) -> Tensor:

@@ -99,7 +99,7 @@ def prepare_pairs(
     [Q, N].
     """
     length_P = np.array([len(row) for row in rows.ids])
-    pack = partial(pack_pairs, model, rows, device=device, merge=True)
+    pack = partial(pack_pairs, model, rows, device=device, bucket=True)
     return prepare_batch(length_P, 0, True, machine, pack, lambda logit_P1: of_group(logit_P1.view(shape)))
 
 

@@ -75,7 +75,7 @@ def prepare_batch(
 def prepare_rows(towers: Towers, ids: Ids, questions: int, loss: Loss, machine: Machine, device: str) -> PreparedBatch:
     """As `prepare_batch`, for the rows `ids` of a bi-encoder."""
     length_R = np.array([len(row) for row in ids])
-    pack = partial(pack_rows, ids, device=device, merge=True)
+    pack = partial(pack_rows, ids, device=device, bucket=True)
     return prepare_batch(length_R, questions, towers.tied, machine, pack, loss)
 
 

@@ -196,16 +196,16 @@ class Packed(NamedTuple):
 
 
 def pack_rows(
-    ids: Ids, row_B: np.ndarray, device: str, second_B: np.ndarray | None = None, merge: bool = False
+    ids: Ids, row_B: np.ndarray, device: str, second_B: np.ndarray | None = None, bucket: bool = False
 ) -> Packed:
     """As `pack`, for the rows `row_B` of `ids`."""
-    return pack([ids[row] for row in row_B], device, second_B, merge)
+    return pack([ids[row] for row in row_B], device, second_B, bucket)
 
 
-def pack(ids: Ids, device: str, second_B: np.ndarray | None = None, merge: bool = False) -> Packed:
+def pack(ids: Ids, device: str, second_B: np.ndarray | None = None, bucket: bool = False) -> Packed:
     """Packs rows, which must be sorted by length, without padding.
 
-    `second_B`: where second texts start. `merge`: see `packed_rows`.
+    `second_B`: where second texts start. `bucket`: see `packed_rows`.
     """
     from pipeline.modeling.packing import packed_rows, to_device
 
@@ -215,7 +215,7 @@ def pack(ids: Ids, device: str, second_B: np.ndarray | None = None, merge: bool 
     return Packed(
         ids_T=to_device(np.concatenate(ids), device),
         position_T=to_device(position_T, device),
-        every=packed_rows(length_B, length_B, None, device, merge),
-        first=packed_rows(length_B, np.ones_like(length_B), begin_B, device, merge),
+        every=packed_rows(length_B, length_B, None, device, bucket),
+        first=packed_rows(length_B, np.ones_like(length_B), begin_B, device, bucket),
         type_T=None if second_B is None else to_device(position_T >= second_B.repeat(length_B), device),
     )

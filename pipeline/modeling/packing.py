@@ -67,17 +67,17 @@ class Rows(NamedTuple):
 
 
 def packed_rows(
-    length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | None, device: str, merge: bool = False
+    length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | None, device: str, bucket: bool = False
 ) -> Rows:
     """Returns `count_B` rows of sequences of `length_B` tokens, sorted by length; `at_R`: their places (None: all).
 
-    `merge`: on a CPU sequences of almost equal lengths share a call of attention too. This is faster with few
+    `bucket`: on a CPU sequences of almost equal lengths share a call of attention too. This is faster with few
     sequences. The last bits of a sequence's states then depend on the others.
     """
     first_G = np.concatenate([[0], np.flatnonzero(length_B[1:] != length_B[:-1]) + 1])
     sequences_G = np.concatenate([first_G[1:], [len(length_B)]]) - first_G
-    if merge and device == "cpu":
-        sequences_G = _merged(sequences_G, length_B[first_G])
+    if bucket and device == "cpu":
+        sequences_G = _bucketed(sequences_G, length_B[first_G])
     edges = np.concatenate([[0], count_B.cumsum()])
     groups, pads = _padded_groups(count_B, sequences_G, device)
     return Rows(
@@ -122,19 +122,19 @@ def _padding(count_n: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     return np.minimum(pad_nW, count_n.sum() - 1).ravel(), np.flatnonzero(column_W < count_n[:, None])
 
 
-def _merged(sequences_G: np.ndarray, length_G: np.ndarray) -> np.ndarray:
-    """Returns the number of sequences of each group after neighbouring groups are merged.
+def _bucketed(sequences_G: np.ndarray, length_G: np.ndarray) -> np.ndarray:
+    """Returns the number of sequences of each bucket, which joins neighbouring groups.
 
-    Each merger adds at most PADDED_SCORES scores.
+    Each group that joins adds at most PADDED_SCORES scores.
     """
-    merged = [(int(sequences_G[0]), int(length_G[0]))]
+    buckets = [(int(sequences_G[0]), int(length_G[0]))]
     for sequences, length in zip(sequences_G[1:].tolist(), length_G[1:].tolist(), strict=True):
-        shorter_sequences, longest = merged[-1]
+        shorter_sequences, longest = buckets[-1]
         if shorter_sequences * (length**2 - longest**2) <= PADDED_SCORES:
-            merged[-1] = shorter_sequences + sequences, length
+            buckets[-1] = shorter_sequences + sequences, length
         else:
-            merged.append((sequences, length))
-    return np.array([sequences for sequences, _ in merged])
+            buckets.append((sequences, length))
+    return np.array([sequences for sequences, _ in buckets])
 
 
 def split_groups(rows: Rows, x_RD: Tensor) -> list[Tensor]:
@@ -193,17 +193,13 @@ def row_positions(wanted: Rows, every: Rows) -> list[Tensor]:
     device = every.edges.device
     sizes = [sequences for sequences, _ in wanted.groups]
     begins, lengths = every.edges[:-1].split(sizes), (every.edges[1:] - every.edges[:-1]).split(sizes)
-    if wanted.at_R is None:
-        of_groups = zip(wanted.groups, wanted.pads, lengths, strict=True)
-        columns = [(torch.arange(width, device=device)[None], pad, length_n) for (_, width), pad, length_n in of_groups]
-        return [at if pad is None else torch.minimum(at, length_n[:, None] - 1) for at, pad, length_n in columns]
-    places = [
-        at.unflatten(0, group) - begin_n[:, None]
-        for at, begin_n, group in zip(split_groups(wanted, wanted.at_R), begins, wanted.groups, strict=True)
-    ]
+    at_R = torch.arange(wanted.size, device=device) if wanted.at_R is None else wanted.at_R
+    of_groups = zip(wanted.groups, wanted.pads, split_groups(wanted, at_R), begins, lengths, strict=True)
     return [
-        torch.minimum(place_nW.clamp(min=0), length_n[:, None] - 1)
-        for place_nW, length_n in zip(places, lengths, strict=True)
+        torch.arange(group[1], device=device)[None]  # the same in each sequence
+        if wanted.at_R is None and pad is None
+        else torch.minimum((at_P.unflatten(0, group) - begin_n[:, None]).clamp(min=0), length_n[:, None] - 1)
+        for group, pad, at_P, begin_n, length_n in of_groups
     ]
 
 

@@ -59,7 +59,7 @@ def collate(
         ids_T=to_device(ids, device),
         position_T=to_device(np.arange(edges[-1]) - edges[:-1].repeat(length_B + 2), device),
         label_M=to_device(true_T[source_C[chosen_C]], device),
-        every=packed_rows(length_B + 2, length_B + 2, None, device, merge=True),
-        cls=packed_rows(length_B + 2, np.ones_like(length_B), edges[:-1], device, merge=True),
-        masked=packed_rows(length_B + 2, count_B, place_C[chosen_C], device, merge=True),
+        every=packed_rows(length_B + 2, length_B + 2, None, device, bucket=True),
+        cls=packed_rows(length_B + 2, np.ones_like(length_B), edges[:-1], device, bucket=True),
+        masked=packed_rows(length_B + 2, count_B, place_C[chosen_C], device, bucket=True),
     )

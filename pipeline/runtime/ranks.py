@@ -78,7 +78,7 @@ def world() -> int:
 
 
 def local_world() -> int:
-    """Returns the number of this machine's processes among them."""
+    """Returns the number of processes on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 

@@ -118,16 +118,16 @@ def test_sequences_that_share_a_padded_call_have_the_gradients_of_those_that_do_
     monkeypatch.setattr(attention, "FEW_SCORES", 0)  # by two products, as larger groups
     lm: Any = AutoModelForMaskedLM.from_config(updates.configuration(packed_type, shape(packed_type), 0.0)).train()
     gradients = {}
-    for merge in (False, True):
+    for bucket in (False, True):
         packed = pack(
-            [row[:length] for row, length in zip([rows()[-1]] * 4, (4, 20, 29, 30), strict=True)], "cpu", merge=merge
+            [row[:length] for row, length in zip([rows()[-1]] * 4, (4, 20, 29, 30), strict=True)], "cpu", bucket=bucket
         )
-        assert any(packed.every.pads) is merge
+        assert any(packed.every.pads) is bucket
         upstream = torch.randn(packed.every.size, SHAPE["hidden_size"], generator=torch.Generator().manual_seed(0))
         with precision.autocast("cpu"):
             states = last_states(lm.base_model, packed, packed.every)
         (states * upstream).sum().backward()
-        gradients[merge] = taken_gradients(lm)
+        gradients[bucket] = taken_gradients(lm)
     if dtype is None:
         assert_gradients(gradients[True], gradients[False])
         return

@@ -113,16 +113,16 @@ def test_attention_in_one_group_is_that_in_groups_of_equal_length():
 
 
 @pytest.mark.parametrize("most", [0, 16, 240])
-def test_attention_of_merged_groups_is_that_of_groups_of_equal_length(monkeypatch, most):
+def test_attention_of_bucketed_groups_is_that_of_groups_of_equal_length(monkeypatch, most):
     monkeypatch.setattr(packing, "PADDED_SCORES", most)
     counts, at_R = np.array([0, 2, 0, 3, 1]), np.array([4, 5, 14, 16, 17, 20])
     key_TD, value_TD, query_TD = torch.randn(3, 27, 8).requires_grad_().unbind()
-    every, merged = (packed_rows(LENGTHS, LENGTHS, None, "cpu", merge) for merge in (False, True))
-    wanted, merged_wanted = (packed_rows(LENGTHS, counts, at_R, "cpu", merge) for merge in (False, True))
-    assert [len(merged.groups)] == [len(merged_wanted.groups)] == [{0: 3, 16: 2, 240: 1}[most]]
-    for rows, ours, query_RD in ((every, merged, query_TD), (wanted, merged_wanted, query_TD[at_R])):
+    every, bucketed = (packed_rows(LENGTHS, LENGTHS, None, "cpu", bucket) for bucket in (False, True))
+    wanted, bucketed_wanted = (packed_rows(LENGTHS, counts, at_R, "cpu", bucket) for bucket in (False, True))
+    assert [len(bucketed.groups)] == [len(bucketed_wanted.groups)] == [{0: 3, 16: 2, 240: 1}[most]]
+    for rows, ours, query_RD in ((every, bucketed, query_TD), (wanted, bucketed_wanted, query_TD[at_R])):
         expected_RD = attend(query_RD, key_TD, value_TD, rows, every, 2, 0.0)
-        ours_RD = attend(query_RD, key_TD, value_TD, ours, merged, 2, 0.0, real_keys(merged))
+        ours_RD = attend(query_RD, key_TD, value_TD, ours, bucketed, 2, 0.0, real_keys(bucketed))
         torch.testing.assert_close(ours_RD, expected_RD)
         upstream, inputs = torch.randn_like(ours_RD), (query_RD, key_TD, value_TD)
         results = [torch.autograd.grad(x, inputs, upstream, retain_graph=True) for x in (ours_RD, expected_RD)]

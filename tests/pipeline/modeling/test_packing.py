@@ -35,11 +35,11 @@ def test_padding_counts_the_unused_results_of_attention():
 )
 def test_almost_equal_lengths_share_a_call_if_that_adds_few_scores(monkeypatch, most, groups):
     monkeypatch.setattr(packing, "PADDED_SCORES", most)
-    every = packed_rows(LENGTHS, LENGTHS, None, "cpu", merge=True)
+    every = packed_rows(LENGTHS, LENGTHS, None, "cpu", bucket=True)
     assert every.groups == groups
     assert every.padding == sum(n * length for n, length in groups) - LENGTHS.sum()
-    for device, merge in (("cpu", False), ("meta", True)):
-        assert packed_rows(LENGTHS, LENGTHS, None, device, merge).groups == ((1, 3), (3, 5), (1, 9))
+    for device, bucket in (("cpu", False), ("meta", True)):
+        assert packed_rows(LENGTHS, LENGTHS, None, device, bucket).groups == ((1, 3), (3, 5), (1, 9))
 
 
 def test_a_gpu_before_ampere_does_not_use_the_kernel(monkeypatch):

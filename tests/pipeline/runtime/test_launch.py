@@ -90,7 +90,7 @@ def test_two_ranks_communicate(tmp_path):
     assert result == {"sum": [2.0, 1.0]}
 
 
-@pytest.mark.skipif(not can_fork(), reason="ranks are no forks here")
+@pytest.mark.skipif(not can_fork(), reason="torchrun starts the ranks here")
 def test_ranks_on_the_processor_share_the_imports_of_their_parent(tmp_path):
     result = launch("children:imported_here", {}, machine(ranks=2), silent, tmp_path)
     assert result == {"world": 2, "local_world": 2, "imported_here": False}
