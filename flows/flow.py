@@ -11,7 +11,7 @@ from flows.graph import run_nodes, summary
 from flows.graph.ineffective_settings import ineffective_settings
 from flows.graph.prepare import Device, Run, prepare
 from flows.recipes import yaml_layers
-from flows.recipes.recipe import Recipe
+from flows.recipes.recipe import Recipe, resolve
 from pipeline.errors import InputError
 from tasks.run import report_line
 
@@ -49,7 +49,7 @@ def flow_of(prepared: Run[Recipe] | None = None) -> Flow[..., Any]:
         except (InputError, StoreError) as error:
             return run_nodes.refused(error)
         if prepared is None:  # else the command line has reported them
-            for line in ineffective_settings(recipe, set, set):
+            for line in ineffective_settings(partial(resolve, recipe), set, set):
                 report_line(line)
         return run_nodes.run_graph(
             run,

@@ -1,5 +1,6 @@
 """`cocondenser evaluate-model`: measures an existing model on a collection, as a run of the flow."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from flows.cli.options import (
     print_json,
     print_table,
     terminal,
+    warn,
 )
 from pipeline.errors import InputError
 from pipeline.paths import expand_home
@@ -64,13 +66,17 @@ def evaluate_model(
 
     from artifacts.store import Store
     from flows.cli.running.run import run_flow, run_outcome
+    from flows.graph.ineffective_settings import ineffective_settings
     from flows.graph.prepare import prepare
     from flows.graph.selection import store_folder
     from flows.runs.zero_shot import zero_shot_recipe
 
     settings = [*([] if relevance is None else [f"evaluate.relevance={relevance}"]), *(set or [])]
     root = store_folder(store)
-    recipe, changes = zero_shot_recipe(Store(root), model, collection, settings, name=name, adapt=adapt)
+    recipe_with = partial(zero_shot_recipe, Store(root), model, collection, name=name, adapt=adapt)
+    recipe, changes = recipe_with(settings)
+    for line in ineffective_settings(lambda settings: recipe_with(settings)[0], settings, set or []):
+        warn(line)
     if write is not None:
         write_recipe_file(write, yaml.safe_dump(changes, sort_keys=False, allow_unicode=True))
         if as_json:

@@ -1,20 +1,23 @@
 """Settings of the command line that change nothing in a run, such as those of a section that the recipe leaves out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flows.dag import nodes
 from flows.recipes.command_line import IGNORED
-from flows.recipes.recipe import Recipe, resolve
+from flows.recipes.recipe import Recipe
 from pipeline.errors import InputError
 
 
-def ineffective_settings(recipe: str, settings: Sequence[str], own: Sequence[str]) -> list[str]:
+def ineffective_settings(
+    resolve: Callable[[Sequence[str]], Recipe], settings: Sequence[str], own: Sequence[str]
+) -> list[str]:
     """Returns a line for each setting that changes the recipe, but no stage of its run.
 
-    `own`: those of `settings` that the user gave; only they are checked.
+    `resolve` returns the complete recipe with settings. `own`: those of `settings` that the user gave; only they are
+    checked.
     """
-    complete = resolve(recipe, settings)
+    complete = resolve(settings)
     stages = _stages(complete)
 
     def is_ineffective(setting: str) -> bool:
@@ -22,7 +25,7 @@ def ineffective_settings(recipe: str, settings: Sequence[str], own: Sequence[str
         if section in IGNORED:  # changes no result
             return False
         try:
-            without = resolve(recipe, [other for other in settings if other != setting])
+            without = resolve([other for other in settings if other != setting])
             return without != complete and _stages(without) == stages
         except InputError:  # the other settings need it
             return False

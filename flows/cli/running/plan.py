@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -61,7 +62,7 @@ def plan(
     artifact_store = Store(store_folder(store))
     settings = recipe_settings(store, recipe, set, model, collection, adapt)
     resolved = resolve(recipe, settings)
-    for line in ineffective_settings(recipe, settings, set or []):
+    for line in ineffective_settings(partial(resolve, recipe), settings, set or []):
         warn(line)
     dag = nodes(resolved)
     selected = select(dag, until, None)

@@ -1,6 +1,7 @@
 """`cocondenser run` and `cocondenser update`: early checks, then the flow."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -50,11 +51,12 @@ def run(
     """Run a recipe. A stage is reused from the store if its configuration, inputs and code have not changed."""
     from flows.graph.ineffective_settings import ineffective_settings
     from flows.graph.prepare import prepare
+    from flows.recipes.recipe import resolve
 
     # Everything that can fail early fails here, before the slow import of Prefect.
     settings = recipe_settings(store, recipe, set, model, collection, adapt)
     prepared = prepare(recipe, settings, until, only, refresh or [], keep or [], store, device)
-    for line in ineffective_settings(recipe, settings, set or []):
+    for line in ineffective_settings(partial(resolve, recipe), settings, set or []):
         warn(line)
     refs = run_flow(prepared)
     if as_json:

@@ -42,6 +42,13 @@ def test_another_file_is_not_overwritten(model: Path, collection: Path, tmp_path
     assert path.read_bytes() == before
 
 
+def test_settings_that_change_nothing_are_reported(model: Path, collection: Path, tmp_path: Path) -> None:
+    settings = ("--set", "bm25.k1=1.2", "--set", "stage1.epochs=5", "--relevance", "2")
+    result = written(model, collection, tmp_path / "mine.yaml", *settings)
+    assert result.stderr.count("warning: ") == 1
+    assert "warning: --set stage1.epochs=5 changes nothing in this run" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [
