@@ -111,13 +111,18 @@ class Store:
         """Returns the store that contains an artifact."""
         return cls(ref.path.parents[1])
 
+    def is_other_folder(self) -> bool:
+        """Whether the folder has files, but is no store."""
+        return not self.format.exists() and self.root.is_dir() and any(self.root.iterdir())
+
     def prepare(self) -> None:
         """Creates the missing folders. Raises `StoreError` if that fails."""
         try:
-            for folder in (self.objects, self.keys, self.locks, self.work, self.broken, self.runs):
-                folder.mkdir(parents=True, exist_ok=True)
-            if not self.format.exists():
+            self.root.mkdir(parents=True, exist_ok=True)
+            if not self.format.exists():  # first, so that a folder without it is no store
                 files.write_file(self.format, json.dumps({"format": FORMAT}).encode() + b"\n")
+            for folder in (self.objects, self.keys, self.locks, self.work, self.broken, self.runs):
+                folder.mkdir(exist_ok=True)
         except OSError as error:
             raise StoreError(f"{error.filename or self.root}: {str(error.strerror).lower()}") from error
 

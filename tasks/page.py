@@ -88,6 +88,8 @@ def progress_artifact(node: str) -> Iterator[Progress]:
     thread.start()
     try:
         yield progress
+        if latest:  # also if the total was unknown
+            latest["total"] = latest["done"]
     finally:
         ended.set()
         thread.join(2.0)

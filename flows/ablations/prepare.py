@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from artifacts.store import Store
 from flows.ablations.ablation import Ablation
 from flows.ablations.choice import Choice, apply_choice
 from flows.ablations.file import load
 from flows.ablations.shared_nodes import SharedNodes, merge_cells
 from flows.graph import preflight
 from flows.graph.prepare import Device, Run, device_settings
-from flows.graph.selection import store_folder
+from flows.graph.selection import store_to_fill
 from tasks.node import Order
 
 
@@ -32,7 +31,7 @@ def prepare_ablation(
     """
     choice = choice or Choice()
     own, rows = apply_choice(load(ablation), replace(choice, set=[*choice.set, *device_settings(device)]))
-    artifact_store, cells = Store(store_folder(store)), merge_cells(own, rows)
+    artifact_store, cells = store_to_fill(store), merge_cells(own, rows)
     shared = cells.needs[0].cell.recipe
     preflight.check(artifact_store, cells.nodes, cells.nodes, shared.machine, shared.tracking)
     width = max(len(node.name) for node in cells.nodes)

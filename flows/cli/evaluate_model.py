@@ -68,11 +68,11 @@ def evaluate_model(
     from flows.cli.running.run import run_flow, run_outcome
     from flows.graph.ineffective_settings import ineffective_settings
     from flows.graph.prepare import prepare
-    from flows.graph.selection import store_folder
+    from flows.graph.selection import store_to_fill
     from flows.runs.zero_shot import zero_shot_recipe
 
     settings = [*([] if relevance is None else [f"evaluate.relevance={relevance}"]), *(set or [])]
-    root = store_folder(store)
+    root = store_to_fill(store).root
     recipe_with = partial(zero_shot_recipe, Store(root), model, collection, name=name, adapt=adapt)
     recipe, changes = recipe_with(settings)
     for line in ineffective_settings(lambda settings: recipe_with(settings)[0], settings, set or []):

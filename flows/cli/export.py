@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Column, Table
 
-from flows.cli.options import Json, OfRecipe, StoreFolder, out, print_json, print_table, terminal
+from flows.cli.options import Json, OfRecipe, StoreFolder, existing_store, out, print_json, print_table, terminal
 from pipeline.paths import expand_home
 
 
@@ -48,8 +48,6 @@ def export(
     These are the model (for sentence-transformers, and as ONNX), the ranked lists and the index, with a README.
     The part `vectors` is one Parquet table of passages and vectors for databases (docs/databases.md).
     """
-    from artifacts.store import Store
-    from flows.graph.selection import store_folder
     from flows.runs.export import export_run
     from flows.runs.publish import check_push, earlier_export, publish
     from pipeline.export.vectors import VectorType
@@ -61,7 +59,7 @@ def export(
     with shown_in(terminal):
         numbers: VectorType = "float16" if float16 else "float32"
         if done is None:
-            done = export_run(Store(store_folder(store)), folder, recipe, model, only or [], overwrite, numbers)
+            done = export_run(existing_store(store), folder, recipe, model, only or [], overwrite, numbers)
     address = publish(folder, done, target, public) if target else None
     if as_json:
         print_json({"out": folder.absolute(), "address": address, **asdict(done)})

@@ -136,9 +136,9 @@ def existing_store(folder: Path | None) -> "Store":
 
     root = store_folder(folder)
     if not root.exists():
-        raise InputError(f"{root}: no such store")
+        raise InputError(f"{root}: no such store; `cocondenser run RECIPE` makes one")
     store = Store(root)
-    if not store.format.exists() and any(root.iterdir()):
+    if store.is_other_folder():
         raise InputError(f"{root}: no store: it has no {store.format.name}")
     return store
 

@@ -78,10 +78,9 @@ def unpack_run(
 ) -> None:
     """Add the run in a file to the store, after a check of all its bytes. Unpack only files that you trust."""
     from artifacts.packs.unpack import unpack
-    from artifacts.store import Store
-    from flows.graph.selection import store_folder
+    from flows.graph.selection import store_to_fill
 
-    target = Store(store_folder(store))
+    target = store_to_fill(store)
     with progress_bar("unpack") as report:
         done = unpack(target, file, replace, report, print_waiting)
     if as_json:
@@ -144,10 +143,9 @@ def pull_run(
     Only what the store does not have is read. An interrupted pull is continued by the same command.
     """
     from artifacts.packs.pull import pull
-    from artifacts.store import Store
-    from flows.graph.selection import store_folder
+    from flows.graph.selection import store_to_fill
 
-    target = Store(store_folder(store))
+    target = store_to_fill(store)
     with progress_bar("pull") as report:
         done = pull(target, address, run, replace, report, print_waiting)
     if as_json:

@@ -1,6 +1,7 @@
 """`cocondenser search`: answers a question from a finished run."""
 
 import gc
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flows.cli.options import Json, OfRecipe, StoreFolder, out, print_json, terminal, warn
+from flows.cli.options import Json, OfRecipe, StoreFolder, existing_store, out, print_json, terminal, warn
 from pipeline.errors import InputError
 from pipeline.notices import EXAMPLES
 
@@ -49,7 +50,8 @@ def without_collections() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
+        if "duckdb" not in sys.modules:  # at the end it would report its objects, which are not collected, as leaks
+            gc.freeze()
         gc.enable()
 
 
@@ -78,8 +80,6 @@ def search(
 ) -> None:
     """Answer a question from a finished run."""
     started = time.perf_counter()
-    from artifacts.store import Store
-    from flows.graph.selection import store_folder
     from flows.serving.answers import answers_as_json
     from flows.serving.ask import ask, check_question, question_notices
     from flows.serving.engine import newest_engine
@@ -88,7 +88,7 @@ def search(
 
     if where is not None and not where.strip():  # a variable of the shell may be empty
         raise InputError("where: the condition is empty; leave it out to search all passages")
-    engine = newest_engine(Store(store_folder(store)), recipe, by)
+    engine = newest_engine(existing_store(store), recipe, by)
     source = reranker_source(engine, rerank, reranker)
     if engine.dense_instead:
         terminal.print("by dense: the first stage of the fusion is a run file", style="dim")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import OfRecipe, StoreFolder, terminal, warn
+from flows.cli.options import OfRecipe, StoreFolder, existing_store, terminal, warn
 from flows.cli.search import Rerank, Reranker, SearchBy, reranker_source
 from pipeline.errors import InputError
 from pipeline.paths import expand_home
@@ -91,11 +91,9 @@ def serve_search(
     access = None if host is None else read_access(host, port, token_file, allow_host or [], root_path)
     tls = read_tls(certificate, key)
 
-    from artifacts.store import Store
-    from flows.graph.selection import store_folder
     from flows.serving.engine import newest_engine
 
-    place = Store(store_folder(store))
+    place = existing_store(store)
     engine = newest_engine(place, recipe, by)
     source = reranker_source(engine, rerank, reranker)
     if source is not None and source.warning:

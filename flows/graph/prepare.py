@@ -10,7 +10,7 @@ from artifacts.records import Ref
 from artifacts.store import Store
 from flows.dag import nodes
 from flows.graph import preflight
-from flows.graph.selection import node_names, select, store_folder, upstream
+from flows.graph.selection import node_names, select, store_to_fill, upstream
 from flows.recipes.recipe import Recipe, resolve, with_settings
 from pipeline.runtime.work import DeviceName, Machine
 from tasks.node import Node, Order
@@ -70,7 +70,7 @@ def prepare(
         name, complete = recipe, resolve(recipe, [*settings, *device_settings(device)])
     else:
         name, complete = recipe.name, with_settings(recipe, device_settings(device))
-    artifact_store, dag = Store(store_folder(store)), nodes(complete)
+    artifact_store, dag = store_to_fill(store), nodes(complete)
     wanted = select(dag, until, only)
     refresh_nodes, keep_nodes = node_names(dag, refresh), node_names(dag, keep)
     preflight.check(artifact_store, dag, wanted, complete.machine, complete.tracking)

@@ -22,6 +22,14 @@ def store_folder(folder: str | Path | None) -> Path:
     return path
 
 
+def store_to_fill(folder: str | Path | None) -> Store:
+    """Returns the store of a run, which may be new. Raises InputError for a folder of other files, as of an export."""
+    store = Store(store_folder(folder))
+    if store.is_other_folder():
+        raise InputError(f"{store.root}: no store: it has no {store.format.name}; choose a new or an empty folder")
+    return store
+
+
 def named(dag: Iterable[Node], name: str) -> list[Node]:
     """The node of that name, or the nodes of that stage (`search`: all three searches)."""
     dag = list(dag)

@@ -181,7 +181,7 @@ def _check_packages() -> None:
     absent = [name for name in ONNX_PACKAGES if find_spec(name) is None]
     if absent:
         raise InputError(
-            f"--only onnx: {' and '.join(absent)} not installed: `pip install 'cocondenser[export]'`; "
+            f"onnx/ needs {' and '.join(absent)}: `pip install 'cocondenser[export]'`; "
             "or export the rest: --only model --only run --only index"
         )
 
@@ -226,7 +226,6 @@ def _source(chosen: Exportable, parts: Sequence[Part]) -> "Source":
         fusion=Choice(fused["method"], fused["weight"]) if fused else None,
         best_three_share=recipe["evaluate"].get("best_three_share", 0),
         reciprocal_k=recipe["evaluate"]["reciprocal_k"],
-        depth=recipe["search"]["depth"],
         question=example or "a question",
         system=chosen.suffix,
         metrics=engine.metrics,

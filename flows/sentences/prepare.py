@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from artifacts.store import Store
 from flows.graph import preflight
 from flows.graph.prepare import Device, Run, device_settings
-from flows.graph.selection import store_folder
+from flows.graph.selection import store_to_fill
 from flows.sentences.dag import sentence_nodes
 from flows.sentences.recipe import SentenceRecipe, resolve_sentences
 from tasks.node import Order
@@ -17,7 +16,7 @@ def prepare_sentences(
 ) -> Run[SentenceRecipe]:
     """The run of a recipe (a name or a file). Raises InputError or StoreError for everything that can fail early."""
     resolved = resolve_sentences(recipe, [*settings, *device_settings(device)])
-    artifact_store = Store(store_folder(store))
+    artifact_store = store_to_fill(store)
     dag = sentence_nodes(resolved, artifact_store)
     preflight.check(artifact_store, dag, dag, resolved.machine)
     return Run(

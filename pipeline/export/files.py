@@ -65,7 +65,7 @@ def write_qrels(collection: Path, split: str, path: Path) -> None:
 
 
 def write_fusion(source: Source, folder: Path, choice: Choice) -> None:
-    """Writes the fusion of BM25 and the model's run, as in the evaluation, to the depth of the model's run."""
+    """Writes the fusion of BM25 and the model's run, as in the evaluation."""
     passage_ids = passage_id_array(source.collection)
     documents = read_documents(source.collection, passage_ids)
     own = folder / "fusion"
@@ -78,9 +78,8 @@ def write_fusion(source: Source, folder: Path, choice: Choice) -> None:
             if len(parts) == 2:
                 numbers = [documents.of_P[part.passage_R] for part in parts]
                 run = fuse_documents(parts, numbers, source.best_three_share, choice, source.reciprocal_k)
-                top = run.rows(run.rank_R <= source.depth)
-                query_R = query_ids.take(pa.array(top.question_R)).to_pylist()
-                write(split, query_R, passage_ids.take(pa.array(top.passage_R)).to_pylist(), top.score_R)
+                query_R = query_ids.take(pa.array(run.question_R)).to_pylist()
+                write(split, query_R, passage_ids.take(pa.array(run.passage_R)).to_pylist(), run.score_R)
     for end in ENDS:
         (own / f"run{end}").rename(folder / f"fusion{end}")
     own.rmdir()

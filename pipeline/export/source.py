@@ -47,8 +47,6 @@ class Source:
     best_three_share: float
     """Of a document's score (evaluate.best_three_share)."""
     reciprocal_k: float
-    depth: int
-    """Passages per question in `run`."""
     question: str
     """An example question."""
     system: str

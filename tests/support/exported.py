@@ -147,7 +147,6 @@ def source_of(nodes: dict[str, Path], encoder: EncoderConfig, dimension: int | N
         best_three_share=0,
         dimension=dimension,
         reciprocal_k=60,
-        depth=20,
         question="what's alpha's beta?",
         system="stage1",
         metrics=read_json(nodes["evaluate"] / "metrics.json"),

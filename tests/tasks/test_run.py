@@ -344,7 +344,8 @@ def test_a_stage_that_takes_turns_holds_the_gpu_only_while_it_computes(
     assert events == ["waits", "taken", "computes", "free"]
 
 
-def test_the_progress_on_the_page_reaches_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("total", [4, None])
+def test_the_progress_on_the_page_reaches_its_end(monkeypatch: pytest.MonkeyPatch, total: int | None) -> None:
     shown: list[float] = []
     started = threading.Event()
 
@@ -359,11 +360,11 @@ def test_the_progress_on_the_page_reaches_its_end(monkeypatch: pytest.MonkeyPatc
         "prefect.artifacts.update_progress_artifact", lambda _, progress, **fields: shown.append(progress)
     )
     with page.progress_artifact("letter") as progress:
-        progress(1, 4, "letters", None)
+        progress(1, total, "letters", None)
         assert started.wait(60)
         monkeypatch.setattr(page, "SECONDS_BETWEEN_UPDATES", 60.0)
-        progress(4, 4, "letters", None)
-    assert (shown[0], shown[-1]) == (25.0, 100.0)
+        progress(4, total, "letters", None)
+    assert (shown[0], shown[-1]) == (25.0 if total else 0.0, 100.0)
 
 
 def test_a_page_that_hangs_or_fails_stops_nothing(

@@ -14,6 +14,7 @@ from flows.cli.options import (
     SampleSeed,
     StoreFolder,
     differences_table,
+    existing_store,
     measures_table,
     out,
     print_json,
@@ -95,8 +96,6 @@ def judge(
 
     The judgements are a collection in BEIR's layout.
     """
-    from artifacts.store import Store
-    from flows.graph.selection import store_folder
     from flows.judging.comparison import Rules, check_measure
     from flows.judging.folder import JudgingFolder, Settings
     from flows.judging.language_model import judge_by_model, server_config
@@ -113,7 +112,7 @@ def judge(
     if log is not None:
         wanted = distinct([*wanted, *sample_questions(log, seed)])
     ways = [one.strip() for one in systems.split(",") if one.strip()]
-    chosen = choose_systems(Store(store_folder(store)), runs or [], ways)
+    chosen = choose_systems(existing_store(store), runs or [], ways)
     engine = chosen[0].engine
     identities = {one.name: f"{one.engine.run.nodes['evaluate'].digest} {one.by}" for one in chosen}
     collection = engine.run.nodes[engine.part("ingest")].digest

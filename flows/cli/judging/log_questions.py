@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import Json, OfRecipe, StoreFolder, out, print_json, terminal, warn
+from flows.cli.options import Json, OfRecipe, StoreFolder, existing_store, out, print_json, terminal, warn
 from pipeline.paths import expand_home
 
 
@@ -39,8 +39,6 @@ def log_questions(
     as_json: Json = False,
 ) -> None:
     """Turn the clicks of a search log into training questions, corrected for the positions of the passages."""
-    from artifacts.store import Store
-    from flows.graph.selection import store_folder
     from flows.judging.clicks import write_clicked
     from pipeline.errors import InputError
     from pipeline.formatting import counted
@@ -48,7 +46,7 @@ def log_questions(
     if judged is not None and recipe is not None:
         raise InputError("--recipe, --judged: the passages come from one of them; leave one out")
     with terminal.status("Reading ..."):
-        found = write_clicked(folder, logs, Store(store_folder(store)), recipe, judged, impressions, coec)
+        found = write_clicked(folder, logs, existing_store(store), recipe, judged, impressions, coec)
     if as_json:
         print_json({"out": str(folder), **asdict(found)})
         return

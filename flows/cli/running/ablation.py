@@ -84,13 +84,12 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Show how many stages each row has, shares with earlier rows, reuses from the store and would build."""
-    from artifacts.store import Store
     from flows.ablations.file import load
     from flows.ablations.plan import plan_rows, total
-    from flows.graph.selection import store_folder
+    from flows.graph.selection import store_to_fill
 
     own, cells = _cells(load(name), _choice(set, rows, negatives, sizes, seeds, reference))
-    planned, steps = plan_rows(Store(store_folder(store)), cells, own.recipe.name)
+    planned, steps = plan_rows(store_to_fill(store), cells, own.recipe.name)
     summed = total(planned)
     if as_json:
         parts = [{**asdict(step), "ref": step.ref.digest if step.ref else None} for step in steps]

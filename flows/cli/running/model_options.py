@@ -45,11 +45,10 @@ def recipe_settings(
     """
     if model is None and collection is None and not adapt:
         return settings or []
-    from artifacts.store import Store
-    from flows.graph.selection import store_folder
+    from flows.graph.selection import store_to_fill
     from flows.runs.fine_tuning import fine_tuning
 
-    result = fine_tuning(Store(store_folder(store)), recipe, model, collection, settings or [], adapt)
+    result = fine_tuning(store_to_fill(store), recipe, model, collection, settings or [], adapt)
     for line in result.notes:
         terminal.print(line, markup=False, highlight=False, soft_wrap=True)
     return result.settings

@@ -49,17 +49,16 @@ def plan(
     Other stages that were never built have no estimate: their time is `?`.
     The stage `generate` shows its requests to a language model, and their cost if the recipe has a price.
     """
-    from artifacts.store import Store
     from flows.dag import nodes
     from flows.graph.estimate import with_estimates
     from flows.graph.ineffective_settings import ineffective_settings
     from flows.graph.plan import plan as make_plan
     from flows.graph.preflight import missing_inputs
     from flows.graph.requests import with_requests
-    from flows.graph.selection import select, store_folder
+    from flows.graph.selection import select, store_to_fill
     from flows.recipes.recipe import resolve
 
-    artifact_store = Store(store_folder(store))
+    artifact_store = store_to_fill(store)
     settings = recipe_settings(store, recipe, set, model, collection, adapt)
     resolved = resolve(recipe, settings)
     for line in ineffective_settings(partial(resolve, recipe), settings, set or []):

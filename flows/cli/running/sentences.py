@@ -41,15 +41,14 @@ def plan(recipe: Name, set: Settings = None, store: StoreFolder = None, as_json:
     from rich.markup import escape
     from rich.table import Table
 
-    from artifacts.store import Store
     from flows.graph.plan import plan as make_plan
     from flows.graph.preflight import missing
-    from flows.graph.selection import store_folder
+    from flows.graph.selection import store_to_fill
     from flows.sentences.checks import check_tables
     from flows.sentences.dag import sentence_nodes
     from flows.sentences.recipe import resolve_sentences
 
-    resolved, artifact_store = resolve_sentences(recipe, set or []), Store(store_folder(store))
+    resolved, artifact_store = resolve_sentences(recipe, set or []), store_to_fill(store)
     dag = sentence_nodes(resolved, artifact_store)
     steps = make_plan(artifact_store, dag, resolved.name)
     check_tables(resolved, steps)

@@ -284,7 +284,7 @@ def json_lines(path: Location) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             value = json.loads(line)
         except json.JSONDecodeError as error:
-            raise InputError(f"{path}:{number}: invalid JSON: {error.msg} at character {error.colno}") from None
+            raise InputError(f"{path}:{number}: invalid JSON: {_fault(error)} at character {error.colno}") from None
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path}:{number}: invalid JSON: {_beyond(error)}") from None
         if not isinstance(value, dict):
@@ -320,7 +320,7 @@ def json_list(path: Location) -> Iterator[tuple[str, dict[str, Any]]]:
                 cut_off = error.pos > len(buffer) - 16 or error.msg.startswith("Unterminated string")
                 if chunk and cut_off:
                     break
-                raise InputError(f"{path}:{line + error.lineno - 1}: invalid JSON: {error.msg}") from None
+                raise InputError(f"{path}:{line + error.lineno - 1}: invalid JSON: {_fault(error)}") from None
             except (ValueError, RecursionError) as error:
                 raise InputError(f"{path}:{line}: invalid JSON: {_beyond(error)}") from None
             yield f"{path}:{line}", value
@@ -328,6 +328,11 @@ def json_list(path: Location) -> Iterator[tuple[str, dict[str, Any]]]:
             buffer, expected = buffer[end:], ",]"
     if expected:
         raise InputError(f"{path}:{line}: invalid JSON: the file ends where {' or '.join(expected)} is expected")
+
+
+def _fault(error: json.JSONDecodeError) -> str:
+    """Returns the json module's message without the end of some, which a position follows there."""
+    return error.msg.removesuffix(" at").removesuffix(" starting")
 
 
 def _beyond(error: Exception) -> str:

@@ -103,7 +103,11 @@ MISTAKES = [
     (("evaluate", "no.trec", "--qrels", "x"), "no.trec: no such file"),
     (("evaluate-model", "no/such/model", "tiny"), "model no/such/model: no such folder"),
     (("compare", "one", "two"), "no measured run 'one'; `cocondenser runs` lists them"),
-    (("runs", "--store", "no/such/store"), "no/such/store: no such store"),
+    (("runs", "--store", "no/such/store"), "no/such/store: no such store; `cocondenser run RECIPE` makes one"),
+    (
+        ("search", "how?", "--store", "no/such/store"),
+        "no/such/store: no such store; `cocondenser run RECIPE` makes one",
+    ),
     (("runs", "--recipe", "pydoc"), "no recipe 'pydoc' (did you mean pydocs?)"),
     (("sentences", "run", "stbs"), "no recipe of sentences 'stbs' (did you mean stsb?)"),
     (("sentences", "run", "stsb", "--set", "models.BERT=no/folder"), "/no/folder: no such folder"),
@@ -201,12 +205,33 @@ def test_a_store_of_a_newer_format_is_refused(call_cli, tmp_path: Path) -> None:
     assert "format 99 is newer" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "tiny"),
+        ("plan", "tiny"),
+        ("evaluate-model", "no/model", "tiny"),
+        ("sentences", "run", "stsb"),
+        ("ablation", "run", "tiny"),
+        ("artifacts", "unpack", "no.tar.gz"),
+    ],
+    ids=" ".join,
+)
+def test_no_store_is_created_among_other_files(call_cli, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """As in an export or in the home folder."""
+    (tmp_path / "README.md").write_text("mine")
+    result = call_cli(*arguments, store=tmp_path)
+    line = f"error: {tmp_path}: no store: it has no format.json; choose a new or an empty folder\n"
+    assert (result.returncode, result.stderr) == (2, line)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
 @pytest.mark.parametrize("command", ["ls", "gc", "verify"])
 def test_an_empty_store_has_no_artifacts_and_a_missing_one_is_reported(call_cli, tmp_path: Path, command: str) -> None:
     assert json.loads(call_cli("artifacts", command, "--json", store=tmp_path).stdout) == []
     absent = call_cli("artifacts", command, store=tmp_path / "none")
     assert (absent.returncode, absent.stdout) == (2, "")
-    assert absent.stderr == f"error: {tmp_path / 'none'}: no such store\n"
+    assert absent.stderr == f"error: {tmp_path / 'none'}: no such store; `cocondenser run RECIPE` makes one\n"
     assert not (tmp_path / "none").exists()
 
 
@@ -247,6 +272,7 @@ LONG = "x" * 300
 )
 def test_a_name_that_is_too_long_is_one_line(arguments, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "store").mkdir()
     monkeypatch.setattr(sys, "argv", ["cocondenser", *arguments])
     with pytest.raises(SystemExit) as exit_error:
         main()

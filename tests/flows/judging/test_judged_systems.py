@@ -113,7 +113,7 @@ def test_a_question_has_the_first_passages_of_all_systems_shuffled(store, one_ve
         (["--measure", "x"], "--measure x: unknown measure"),
         (["other"], "no measured run 'other'"),
         (["--out", "empty"], "--out empty: exists, and holds no judgements"),
-        (["--store", "nothing"], "no finished run to search in"),
+        (["--store", "nothing"], "nothing: no such store"),
     ],
 )
 def test_what_cannot_be_judged_is_one_line_and_leaves_nothing(store, tmp_path, monkeypatch, options, what) -> None:

@@ -243,7 +243,7 @@ def test_a_folder_inside_the_store_is_refused(store, tmp_path):
 
 def test_missing_extra_packages_are_reported(store, tmp_path, monkeypatch):
     monkeypatch.setattr("flows.runs.export.find_spec", lambda name: None if name == "onnxscript" else find_spec(name))
-    line = r"--only onnx: onnxscript not installed: `pip install 'cocondenser\[export\]'`; or export the rest: --only"
+    line = r"onnx/ needs onnxscript: `pip install 'cocondenser\[export\]'`; or export the rest: --only"
     refused(store, tmp_path / "out", line, only=[])
     call(store, tmp_path / "out", only=["model"])
 

@@ -226,7 +226,7 @@ def test_an_update_end_to_end(run_served, call_cli, tmp_path: Path) -> None:
 
     none = run_served("update", str(recipe), store=store)
     assert (none.returncode, len(none.stderr.splitlines())) == (2, 1)
-    assert none.stderr == f"error: {store}: no such store\n"
+    assert none.stderr == f"error: {store}: no such store; `cocondenser run RECIPE` makes one\n"
 
     call("run")
     write_note(notes, 900, "zymurgy")

@@ -340,6 +340,7 @@ BAD: dict[str, tuple[dict, str]] = {
     ),
     "no integer": ({"qrels": {"train": [HEADER, "q1\tp1\t1.5"]}}, r"train.tsv:2: relevance '1.5' is not an integer"),
     "invalid JSON": ({"corpus": [CORPUS[0], '{"_id": "p2", ']}, r"corpus.jsonl:2: invalid JSON"),
+    "an open string": ({"corpus": [CORPUS[0], '{"_id": "p2']}, r"invalid JSON: Unterminated string at character 9"),
     "no object": ({"corpus": [CORPUS[0], '["p2"]']}, r"corpus.jsonl:2: a JSON object expected, list found"),
     "no text": ({"corpus": [CORPUS[0], '{"_id": "p2", "doc": "d2"}']}, r"corpus.jsonl:2: no text in field 'text'"),
     "text of another type": (

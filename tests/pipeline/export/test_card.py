@@ -42,7 +42,6 @@ def source(tmp_path: Path) -> Source:
         best_three_share=0,
         dimension=None,
         reciprocal_k=60,
-        depth=20,
         question=SCRIPT,
         system="stage1",
         metrics={"labels": labels, "dense": "stage1", "splits": {"dev": part}},
