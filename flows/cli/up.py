@@ -36,7 +36,7 @@ SETTINGS = {
 
 def up(port: int, notify: str | None) -> None:
     """Returns when Ctrl-C or SIGTERM has ended everything. Raises InputError if another program has the port,
-    and for a wrong `notify`.
+    if this command runs already, and for a wrong `notify`.
 
     `notify`: TYPE/NAME of the notification block of Prefect that reports updates (flows/deploy/automations.py).
     """
@@ -47,6 +47,8 @@ def up(port: int, notify: str | None) -> None:
         raise InputError(f"--port {port}: a Prefect server uses this port already")
     if is_port_used(port):
         raise InputError(f"--port {port}: another program uses this port")
+    if other := active_server():
+        raise InputError(f"`cocondenser up` runs already at {other.removesuffix('/api')}; stop it first")
     if not PREFECT_YAML.is_file():
         raise InputError(f"{PREFECT_YAML} does not exist; `cocondenser up` needs the folder of the project")
     folder = PREFECT_YAML.parent
@@ -78,6 +80,17 @@ def run_prefect(arguments: list[str], environment: Mapping[str, str]) -> None:
     done = subprocess.run(command, env=environment, cwd=PREFECT_YAML.parent, capture_output=True, text=True)
     if done.returncode:
         raise InputError(*f"prefect {' '.join(arguments)}: {(done.stderr or done.stdout).strip()}".splitlines())
+
+
+def active_server() -> str | None:
+    """Returns the address of the server in Prefect's profile `cocondenser`, if the profile is active and it answers."""
+    from prefect.settings import PREFECT_API_URL, load_profiles
+
+    profile = load_profiles().active_profile
+    if profile is None or profile.name != PROFILE:
+        return None
+    api = profile.settings.get(PREFECT_API_URL)
+    return str(api) if api and healthy(str(api)) else None
 
 
 @contextmanager

@@ -12,8 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from prefect.settings import PREFECT_PROFILES_PATH, temporary_settings
 
+from flows.cli.up import up
 from flows.deploy.processes import free_port
+from pipeline.errors import InputError
 from tasks.api import healthy
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,6 +37,19 @@ def test_up_reports_that_the_port_is_in_use(call_cli, tmp_path: Path) -> None:
     with web_server(404) as port:
         result = call_cli("up", "--port", str(port), store=tmp_path)
     assert (result.returncode, result.stderr) == (2, f"error: --port {port}: another program uses this port\n")
+
+
+def test_up_reports_that_it_runs_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one would change the address in Prefect's profile, and remove it when it ends."""
+    monkeypatch.setattr("flows.cli.up.PREFECT_YAML", tmp_path / "none")  # nothing is started
+    profiles = tmp_path / "profiles.toml"
+    with web_server(200) as port, temporary_settings({PREFECT_PROFILES_PATH: profiles}):
+        page = f"http://127.0.0.1:{port}"
+        profiles.write_text(f'active = "cocondenser"\n[profiles.cocondenser]\nPREFECT_API_URL = "{page}/api"\n')
+        with pytest.raises(InputError, match=f"^`cocondenser up` runs already at {page}; stop it first$"):
+            up(free_port(), None)
+    with temporary_settings({PREFECT_PROFILES_PATH: profiles}), pytest.raises(InputError, match="does not exist"):
+        up(free_port(), None)  # that one has been killed
 
 
 @contextmanager
