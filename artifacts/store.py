@@ -89,6 +89,7 @@ class Store:
         runs/TIMESTAMP-NAME.json      the artifact of each node of a run
         sources.json                  cache of source digests
         kept/STAGE/                   what a stage must not ask for twice; nothing removes it
+        logs/                         of trainings, for TensorBoard (flows/graph/run_nodes.py)
     """
 
     def __init__(self, root: Path) -> None:
@@ -112,14 +113,19 @@ class Store:
         return cls(ref.path.parents[1])
 
     def is_other_folder(self) -> bool:
-        """Whether the folder has files, but is no store."""
-        return not self.format.exists() and self.root.is_dir() and any(self.root.iterdir())
+        """Whether the folder has other files, and is no store. Hidden files and those of a new disk do not count."""
+        if not self.root.is_dir():
+            return False
+        own = {"objects", "keys", "locks", "work", "broken", "verified", "runs", "sources.json", "kept", "logs"}
+        others = {path.name for path in self.root.iterdir() if not path.name.startswith(".")} - own - {"lost+found"}
+        # Read last: another process may just be creating the store.
+        return bool(others) and not self.format.exists()
 
     def prepare(self) -> None:
         """Creates the missing folders. Raises `StoreError` if that fails."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            if not self.format.exists():  # first, so that a folder without it is no store
+            if not self.format.exists():
                 files.write_file(self.format, json.dumps({"format": FORMAT}).encode() + b"\n")
             for folder in (self.objects, self.keys, self.locks, self.work, self.broken, self.runs):
                 folder.mkdir(exist_ok=True)

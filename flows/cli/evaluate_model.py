@@ -64,7 +64,6 @@ def evaluate_model(
     """
     import yaml
 
-    from artifacts.store import Store
     from flows.cli.running.run import run_flow, run_outcome
     from flows.graph.ineffective_settings import ineffective_settings
     from flows.graph.prepare import prepare
@@ -72,10 +71,10 @@ def evaluate_model(
     from flows.runs.zero_shot import zero_shot_recipe
 
     settings = [*([] if relevance is None else [f"evaluate.relevance={relevance}"]), *(set or [])]
-    root = store_to_fill(store).root
-    recipe_with = partial(zero_shot_recipe, Store(root), model, collection, name=name, adapt=adapt)
+    target = store_to_fill(store)
+    recipe_with = partial(zero_shot_recipe, target, model, collection, name=name, adapt=adapt)
     recipe, changes = recipe_with(settings)
-    for line in ineffective_settings(lambda settings: recipe_with(settings)[0], settings, set or []):
+    for line in ineffective_settings(lambda chosen: recipe_with(chosen)[0], settings, set or []):
         warn(line)
     if write is not None:
         write_recipe_file(write, yaml.safe_dump(changes, sort_keys=False, allow_unicode=True))
@@ -85,7 +84,7 @@ def evaluate_model(
             text = f"{write}: `cocondenser plan {write}` shows what it would do"
             terminal.print(text, markup=False, highlight=False, soft_wrap=True)
         return
-    prepared = prepare(recipe, settings, store=root, device=device)
+    prepared = prepare(recipe, settings, store=target.root, device=device)
     refs = run_flow(prepared)
     outcome = run_outcome(refs)
     if as_json:

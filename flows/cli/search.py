@@ -45,12 +45,12 @@ Reranker = Annotated[
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """No garbage is collected, not even at the end of the process: it takes a fifth to a third of a question's time."""
+    """No garbage is collected, at the end of the process only DuckDB's: it takes a fifth to a third of the time."""
     gc.disable()
     try:
         yield
     finally:
-        if "duckdb" not in sys.modules:  # at the end it would report its objects, which are not collected, as leaks
+        if "duckdb" not in sys.modules:  # it reports objects that are not collected as leaks
             gc.freeze()
         gc.enable()
 

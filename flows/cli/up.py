@@ -16,7 +16,7 @@ from flows.deploy.automations import (
     notify_of_updates,
 )
 from flows.deploy.deployments import POOL, PREFECT_YAML
-from flows.deploy.own_server import own_server
+from flows.deploy.own_server import expect_no_home, own_server
 from flows.deploy.processes import is_port_used, prefect_process
 from pipeline.errors import InputError
 from pipeline.runtime import processes
@@ -48,7 +48,8 @@ def up(port: int, notify: str | None) -> None:
     if is_port_used(port):
         raise InputError(f"--port {port}: another program uses this port")
     if other := active_server():
-        raise InputError(f"`cocondenser up` runs already at {other.removesuffix('/api')}; stop it first")
+        place = other.removesuffix("/api")
+        raise InputError(f"the Prefect server of another `cocondenser up` answers at {place}; stop it first")
     if not PREFECT_YAML.is_file():
         raise InputError(f"{PREFECT_YAML} does not exist; `cocondenser up` needs the folder of the project")
     folder = PREFECT_YAML.parent
@@ -84,12 +85,13 @@ def run_prefect(arguments: list[str], environment: Mapping[str, str]) -> None:
 
 def active_server() -> str | None:
     """Returns the address of the server in Prefect's profile `cocondenser`, if the profile is active and it answers."""
+    expect_no_home()
     from prefect.settings import PREFECT_API_URL, load_profiles
 
-    profile = load_profiles().active_profile
-    if profile is None or profile.name != PROFILE:
+    profiles = load_profiles()
+    if profiles.active_name != PROFILE or PROFILE not in profiles.names:
         return None
-    api = profile.settings.get(PREFECT_API_URL)
+    api = profiles[PROFILE].settings.get(PREFECT_API_URL)
     return str(api) if api and healthy(str(api)) else None
 
 

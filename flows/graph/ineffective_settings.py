@@ -10,14 +10,14 @@ from pipeline.errors import InputError
 
 
 def ineffective_settings(
-    resolve: Callable[[Sequence[str]], Recipe], settings: Sequence[str], own: Sequence[str]
+    recipe_with: Callable[[Sequence[str]], Recipe], settings: Sequence[str], own: Sequence[str]
 ) -> list[str]:
     """Returns a line for each setting that changes the recipe, but no stage of its run.
 
-    `resolve` returns the complete recipe with settings. `own`: those of `settings` that the user gave; only they are
-    checked.
+    `recipe_with` returns the complete recipe with settings. `own`: those of `settings` that the user gave; only they
+    are checked.
     """
-    complete = resolve(settings)
+    complete = recipe_with(settings)
     stages = _stages(complete)
 
     def is_ineffective(setting: str) -> bool:
@@ -25,7 +25,7 @@ def ineffective_settings(
         if section in IGNORED:  # changes no result
             return False
         try:
-            without = resolve([other for other in settings if other != setting])
+            without = recipe_with([other for other in settings if other != setting])
             return without != complete and _stages(without) == stages
         except InputError:  # the other settings need it
             return False

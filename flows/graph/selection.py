@@ -23,7 +23,7 @@ def store_folder(folder: str | Path | None) -> Path:
 
 
 def store_to_fill(folder: str | Path | None) -> Store:
-    """Returns the store of a run, which may be new. Raises InputError for a folder of other files, as of an export."""
+    """Returns the store in the folder, which may be new. Raises InputError if it has other files, such as an export."""
     store = Store(store_folder(folder))
     if store.is_other_folder():
         raise InputError(f"{store.root}: no store: it has no {store.format.name}; choose a new or an empty folder")

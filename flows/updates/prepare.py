@@ -9,7 +9,7 @@ from artifacts.runs import SERIES, series_of
 from artifacts.store import Store
 from flows.graph.prepare import Device, Run, prepare
 from flows.graph.run_schema import recipe_of
-from flows.graph.selection import store_folder
+from flows.graph.selection import store_to_fill
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, resolve
 from flows.runs.series import trained_run
@@ -48,7 +48,7 @@ def prepare_update(
 
     Raises InputError or StoreError for everything that will certainly fail.
     """
-    artifact_store = Store(store_folder(store))
+    artifact_store = store_to_fill(store)
     questions = None if judged in (None, "") else read_judged(expand_home(judged, "judged"))
     known = known_measure(measure)
     if questions is not None and known not in MEASURES:

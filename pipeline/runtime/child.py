@@ -35,8 +35,8 @@ def become_torchrun(text: str) -> None:
     os.environ["PIPELINE_PARENT"] = str(os.getpid())
     alone = ["--standalone", "--local-addr=127.0.0.1"]
     several = ["--rdzv-backend=c10d", f"--rdzv-id={job['id']}", *job["torchrun"]]  # a later flag overrides
-    no_files = f"--log-dir={os.devnull}"  # else each training leaves a folder in the temporary folder
-    flags = [no_files, *(several if job["torchrun"] else alone), f"--nproc-per-node={job['ranks']}"]
+    no_logs = f"--log-dir={os.devnull}"  # else each training leaves a folder in the temporary folder
+    flags = [no_logs, *(several if job["torchrun"] else alone), f"--nproc-per-node={job['ranks']}"]
     run.main([*flags, "-m", "pipeline.runtime.child", text])
     sys.exit()
 

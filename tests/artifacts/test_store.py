@@ -22,6 +22,18 @@ def names(store):
     return {name for name in paths if not name.startswith("locks/")}
 
 
+def test_a_folder_of_other_files_is_no_store(tmp_path):
+    store = Store(tmp_path / "store")
+    assert not store.is_other_folder()
+    for name in (".gitignore", "lost+found", "work", "logs"):  # the last two: of a store that is being created
+        (store.root / name).mkdir(parents=True)
+    assert not store.is_other_folder()
+    (store.root / "README.md").write_text("mine")
+    assert store.is_other_folder()
+    store.prepare()
+    assert not store.is_other_folder()
+
+
 def test_a_built_artifact_is_found(store, key, writes, never):
     assert store.lookup(key()) is None
     built = store.build(Request(key(), node="stage1"), writes("model", loss=0.5))

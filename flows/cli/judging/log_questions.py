@@ -39,6 +39,8 @@ def log_questions(
     as_json: Json = False,
 ) -> None:
     """Turn the clicks of a search log into training questions, corrected for the positions of the passages."""
+    from artifacts.store import Store
+    from flows.graph.selection import store_folder
     from flows.judging.clicks import write_clicked
     from pipeline.errors import InputError
     from pipeline.formatting import counted
@@ -46,7 +48,8 @@ def log_questions(
     if judged is not None and recipe is not None:
         raise InputError("--recipe, --judged: the passages come from one of them; leave one out")
     with terminal.status("Reading ..."):
-        found = write_clicked(folder, logs, existing_store(store), recipe, judged, impressions, coec)
+        passages = Store(store_folder(store)) if judged is not None else existing_store(store)
+        found = write_clicked(folder, logs, passages, recipe, judged, impressions, coec)
     if as_json:
         print_json({"out": str(folder), **asdict(found)})
         return

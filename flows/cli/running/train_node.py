@@ -2,8 +2,7 @@
 
 from contextlib import suppress
 
-from flows.cli.options import StoreFolder, terminal
-from pipeline.errors import InputError
+from flows.cli.options import StoreFolder, existing_store, terminal
 
 
 def train_node(store: StoreFolder = None) -> None:
@@ -11,12 +10,9 @@ def train_node(store: StoreFolder = None) -> None:
 
     All nodes share one store. Stop with Ctrl-C.
     """
-    from flows.graph.selection import store_folder
     from pipeline.runtime.multi_node import join
 
-    folder = store_folder(store)
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such store; use the store of the machine that runs the recipe")
+    folder = existing_store(store).root
     waiting = f"waiting for trainings in {folder / 'work'}; stop with Ctrl-C"
     terminal.print(waiting, markup=False, highlight=False, soft_wrap=True)
     with suppress(KeyboardInterrupt):

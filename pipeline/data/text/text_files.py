@@ -331,7 +331,7 @@ def json_list(path: Location) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _fault(error: json.JSONDecodeError) -> str:
-    """Returns the json module's message without the end of some, which a position follows there."""
+    """Returns the json module's message without the " at" or " starting at" that a position follows."""
     return error.msg.removesuffix(" at").removesuffix(" starting")
 
 

@@ -46,10 +46,13 @@ def test_up_reports_that_it_runs_already(tmp_path: Path, monkeypatch: pytest.Mon
     with web_server(200) as port, temporary_settings({PREFECT_PROFILES_PATH: profiles}):
         page = f"http://127.0.0.1:{port}"
         profiles.write_text(f'active = "cocondenser"\n[profiles.cocondenser]\nPREFECT_API_URL = "{page}/api"\n')
-        with pytest.raises(InputError, match=f"^`cocondenser up` runs already at {page}; stop it first$"):
+        with pytest.raises(InputError, match=f"^the Prefect server of another `cocondenser up` answers at {page}"):
             up(free_port(), None)
     with temporary_settings({PREFECT_PROFILES_PATH: profiles}), pytest.raises(InputError, match="does not exist"):
         up(free_port(), None)  # that one has been killed
+    profiles.write_text('active = "gone"\n')
+    with temporary_settings({PREFECT_PROFILES_PATH: profiles}), pytest.raises(InputError, match="does not exist"):
+        up(free_port(), None)
 
 
 @contextmanager

@@ -52,10 +52,11 @@ def test_a_flow_runs_a_prepared_run_unchanged(kind: str, tmp_path: Path, monkeyp
     tables = [f"table.{split}={tmp_path}" for split in ("train", "dev", "test")]
     model = [f"models.{label}=null" for label in resolve_models()] + [f"models.mine={tmp_path / 'model'}"]
     monkeypatch.setattr("flows.graph.preflight.check", lambda *_: None)
+    store = tmp_path / "store"
     prepared_by_kind = {
-        "run": lambda: (flow, prepare("tiny", store=tmp_path)),
-        "ablation": lambda: (ablation_flow, prepare_ablation("tiny", store=tmp_path)),
-        "sentences": lambda: (sentences_flow, prepare_sentences("stsb", [*model, *tables], tmp_path)),
+        "run": lambda: (flow, prepare("tiny", store=store)),
+        "ablation": lambda: (ablation_flow, prepare_ablation("tiny", store=store)),
+        "sentences": lambda: (sentences_flow, prepare_sentences("stsb", [*model, *tables], store)),
     }
     module, prepared = prepared_by_kind[kind]()
     run = prepared.run if kind == "ablation" else prepared

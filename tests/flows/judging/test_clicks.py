@@ -42,7 +42,8 @@ def log(tmp_path: Path) -> Path:
     return write_log(tmp_path / "log", [*searches, *[("ONE", ["p2"], [1])] * 3, *[("gone", ["p9"], [1])] * 3])
 
 
-def test_clicks_and_judgements_become_one_collection_that_trains(log, tmp_path) -> None:
+def test_clicks_and_judgements_become_one_collection_that_trains(log, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)  # without a store
     judged, out = tmp_path / "judged", tmp_path / "clicked"
     with ExitStack() as running:
         judge(start(running, judged, ["one"]), {"p0": 3})

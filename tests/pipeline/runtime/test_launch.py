@@ -187,7 +187,9 @@ def free_port() -> int:
 
 
 @pytest.mark.slow
-def test_another_node_joins_by_torchruns_own_flags(tmp_path):
+def test_another_node_joins_by_torchruns_own_flags(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
     flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--local-addr=127.0.0.1"]
     checkpoints = tmp_path / "key" / "checkpoints"
     code = (
@@ -207,6 +209,7 @@ def test_another_node_joins_by_torchruns_own_flags(tmp_path):
             launch("children:fail", {"how": "input"}, two, silent, checkpoints)
         assert other.stdout.readline() == "joining fail with 1 ranks\n"
         assert other.stdout.readline() == "failed: collection.tsv:7: three columns expected\n"
+        assert not list((tmp_path / "temporary").glob("torchelastic_*"))
     finally:
         other.kill()
         del os.environ["GLOO_SOCKET_IFNAME"]
