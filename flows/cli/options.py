@@ -138,7 +138,7 @@ def existing_store(folder: Path | None) -> "Store":
     if not root.exists():
         raise InputError(f"{root}: no such store; `cocondenser run RECIPE` makes one")
     store = Store(root)
-    if store.is_other_folder():
+    if not store.format.exists() and any(root.iterdir()):  # `gc` would empty its folder `work`
         raise InputError(f"{root}: no store: it has no {store.format.name}")
     return store
 
