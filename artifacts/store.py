@@ -116,8 +116,9 @@ class Store:
         """Whether the folder has other files, and is no store. Hidden files and those of a new disk do not count."""
         if not self.root.is_dir():
             return False
-        own = {"objects", "keys", "locks", "work", "broken", "verified", "runs", "sources.json", "kept", "logs"}
-        others = {path.name for path in self.root.iterdir() if not path.name.startswith(".")} - own - {"lost+found"}
+        own = {self.objects, self.keys, self.locks, self.work, self.broken, self.verified, self.runs, self.sources}
+        known = own | {self.kept, self.root / "logs", self.root / "lost+found"}
+        others = [path for path in self.root.iterdir() if path not in known and not path.name.startswith(".")]
         # Read last: another process may just be creating the store.
         return bool(others) and not self.format.exists()
 
