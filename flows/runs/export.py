@@ -203,7 +203,7 @@ def _source(chosen: Exportable, parts: Sequence[Part]) -> "Source":
     from pipeline.evaluate.fusion.fuse import Choice
     from pipeline.export.source import Source, question
 
-    engine, recipe = chosen.engine, recipe_of(chosen.engine.run, "encoder", "encode", "evaluate", "search")
+    engine, recipe = chosen.engine, recipe_of(chosen.engine.run, "encoder", "encode", "evaluate")
     fused = engine.metrics["fusion"] if chosen.is_answering and "bm25" in chosen.runs else None
     collection = engine.run.nodes["ingest"].path
     example = recipe.get("example_question")
