@@ -16,6 +16,7 @@ from websockets.sync.client import ClientConnection, connect
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
+NAVIGATED = "Inspected target navigated or closed"
 CODES = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40, "Tab": 9}
 
 
@@ -42,11 +43,24 @@ class Page:
         return found["result"].get("value")
 
     def wait(self, script: str, seconds: float = 30) -> None:
-        """Waits until a JavaScript expression is true."""
+        """Waits until a JavaScript expression is true, on this page or on one that replaces it."""
         end = time.monotonic() + seconds
-        while not self.value(f"Boolean({script})"):
+        while not self._holds(script):
             assert time.monotonic() < end, f"{script}: {self.value('document.body.innerText')}"
             time.sleep(0.02)
+
+    def leave_for(self, address: str) -> None:
+        """Follows a link to the address."""
+        # The timer lets the browser answer before it leaves the page.
+        self.value(f"void setTimeout(() => location.assign({json.dumps(address)}))")
+
+    def _holds(self, script: str) -> bool:
+        try:
+            return bool(self.value(f"Boolean({script})"))
+        except AssertionError as failed:
+            if NAVIGATED not in str(failed):
+                raise
+            return False
 
     def press(self, key: str) -> None:
         """Presses and releases a key, as a person does."""
