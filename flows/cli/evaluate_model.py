@@ -72,7 +72,7 @@ def evaluate_model(
 
     settings = [*([] if relevance is None else [f"evaluate.relevance={relevance}"]), *(set or [])]
     target = store_to_fill(store)
-    recipe_with = partial(zero_shot_recipe, target, model, collection, name=name, adapt=adapt)
+    recipe_with = partial(zero_shot_recipe, target, model, collection, name=name, adapt=adapt, device=device)
     recipe, changes = recipe_with(settings)
     for line in ineffective_settings(lambda chosen: recipe_with(chosen)[0], settings, set or []):
         warn(line)

@@ -16,11 +16,12 @@ from flows.recipes.recipe import Recipe, resolve
 from flows.recipes.yaml_layers import Keys, Layer
 from flows.runs.find_collection import Collection, find_collection
 from flows.runs.find_model import Model, check_agreement, find_model
-from flows.runs.zero_shot import ADAPT_QUERIES
+from flows.runs.zero_shot import adaptation
 from pipeline.dense.shape_checks import dimension
 from pipeline.errors import InputError
 from pipeline.generate.config import SOURCES
 from pipeline.modeling.model_files.existing_model import unnamed_pooling
+from pipeline.runtime.work import DeviceName
 
 TRAINING_RECIPE = "adapt"
 """The recipe with the training of an existing model."""
@@ -61,10 +62,12 @@ def fine_tuning(
     collection: str | None,
     settings: Iterable[str] = (),
     adapt: bool = False,
+    device: DeviceName | None = None,
 ) -> FineTuning:
     """Returns the settings that fine-tune `model` on `collection` by the recipe; None: as the recipe says.
 
-    `adapt`: nothing is fine-tuned; the model is adapted without questions, and the search uses it.
+    `adapt`: nothing is fine-tuned; the model is adapted without questions, as suits `device` (None: the recipe's), and
+    the search uses it.
 
     What the user's own file sets stays, and so do `settings`. Raises InputError if there is no such model or
     collection, if training cannot start from the model, and if the recipe or `settings` contradict one of them.
@@ -79,7 +82,7 @@ def fine_tuning(
     if target is not None:
         fields |= _of_collection(target, layer)
     if bi_encoder is not None and adapt:
-        fields |= _of_adapted(bi_encoder, layer)
+        fields |= _of_adapted(bi_encoder, layer, adaptation(yaml_layers.override(layer, settings), device))
     elif bi_encoder is not None:
         _check_start(bi_encoder)
         fields |= _of_model(bi_encoder, layer)
@@ -137,18 +140,19 @@ def _of_model(model: Model, layer: Layer) -> dict[Keys, Any]:
     return place | dict(_unset(layer, sections))
 
 
-def _of_adapted(model: Model, layer: Layer) -> dict[Keys, Any]:
+def _of_adapted(model: Model, layer: Layer, adapt: Mapping[str, Any]) -> dict[Keys, Any]:
     """The fields of an existing model that is not trained: as in `evaluate-model --adapt`."""
     place: dict[Keys, Any] = {
         ("model",): str(model.folder),
         ("tokenizer", "pretrained"): None,
         ("tokenizer", "path"): str(model.question.folder),
-        ("adapt", "queries"): ADAPT_QUERIES,
+        ("adapt", "queries"): adapt["queries"],
         ("evaluate", "fusions"): [["bm25", "model"]],
     }
     sections = {
         "encoder": model.encoder,
         "encode": {"passage_tokens": model.passage_tokens},
+        "adapt": {"trains": adapt["trains"]},
         "attention": {"sections": 0},  # compares pre-trainings
     }
     return place | dict(_unset(layer, sections))
@@ -253,7 +257,11 @@ def _notes(recipe: Recipe, model: Model, adapt: bool) -> list[str]:
             if prefix
         ),
     ]
-    how = "adapted without questions" if adapt else f"trained as in the recipe {TRAINING_RECIPE}, without pre-training"
+    how = (
+        f"adapted without questions (adapt.trains={recipe.adapt.trains})"
+        if adapt
+        else f"trained as in the recipe {TRAINING_RECIPE}, without pre-training"
+    )
     lines = [f"model: {model.name} ({', '.join(parts)}), {how}"]
     unnamed = unnamed_pooling(model.question.pooling, encoder.pooling)
     return [*lines, unnamed] if unnamed else lines

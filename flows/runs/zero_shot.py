@@ -4,17 +4,27 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from pydantic import BaseModel
+
 from artifacts.store import Store
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, validate
 from flows.runs.find_collection import find_collection
 from flows.runs.find_model import check_agreement, find_model
 from pipeline.errors import InputError
+from pipeline.runtime.launch import device_of
+from pipeline.runtime.work import DeviceName, Machine
 
 ADAPT_QUERIES = 1000
 """Generated queries to adapt a model with (docs/finetuning.md)."""
 UNSAFE = re.compile(r"[^\w. ()+-]+")
 """Characters that a run's name must not have."""
+
+
+class OfMachine(BaseModel):
+    """The part of a recipe that says how to run, read before the rest is complete."""
+
+    machine: Machine
 
 
 def zero_shot_recipe(
@@ -25,11 +35,13 @@ def zero_shot_recipe(
     *,
     name: str | None = None,
     adapt: bool = False,
+    device: DeviceName | None = None,
 ) -> tuple[Recipe, dict[str, Any]]:
     """(the complete recipe, its differences from the base recipe, as the content of a file).
 
     `model` and `collection`: see find_model.py and find_collection.py. `adapt`: also the model adapted without
-    questions. Raises InputError for these, and for settings that contradict the model's folder.
+    questions, as suits `device` (None: the recipe's). Raises InputError for these, and for settings that contradict the
+    model's folder.
     """
     settings = list(settings)
     bi_encoder, target = find_model(store, model), find_collection(collection)
@@ -51,13 +63,24 @@ def zero_shot_recipe(
         "report": {"title": run_name},
         **target.more,
     }
+    base = yaml_layers.read("base")
     if adapt:
-        changes["adapt"] = {"queries": ADAPT_QUERIES}
+        changes["adapt"] = adaptation(yaml_layers.override(base, settings), device)
         changes["evaluate"] = {**target.more.get("evaluate", {}), "fusions": [["bm25", "model"]]}
-    layer = yaml_layers.merge(yaml_layers.read("base"), yaml_layers.Layer(changes))
+    layer = yaml_layers.merge(base, yaml_layers.Layer(changes))
     recipe = validate(yaml_layers.override(layer, settings), Recipe)
     check_agreement(recipe, bi_encoder)
     return recipe, {"extends": "base", **yaml_layers.override(yaml_layers.Layer(changes), settings).data}
+
+
+def adaptation(layer: yaml_layers.Layer, device: DeviceName | None) -> dict[str, Any]:
+    """The fields of the section `adapt` that adapt a model without questions.
+
+    A linear map takes a minute on a CPU. On a GPU all weights are trained, which costs ten and more times as much.
+    """
+    machine = validate(layer, OfMachine).machine
+    used = device_of(machine.model_copy(update={"device": device or machine.device}))
+    return {"queries": ADAPT_QUERIES, "trains": "both_encoders" if used == "cuda" else "map"}
 
 
 def _adaptation_text(adapt: bool) -> str:

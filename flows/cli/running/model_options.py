@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import terminal
+from flows.cli.options import Device, terminal
 
 FromModel = Annotated[
     str | None,
@@ -38,6 +38,7 @@ def recipe_settings(
     model: str | None,
     collection: str | None,
     adapt: bool,
+    device: Device = None,
 ) -> list[str]:
     """Returns the settings of `--model`, `--adapt` and `--collection`, then those of `--set`.
 
@@ -48,7 +49,7 @@ def recipe_settings(
     from flows.graph.selection import store_to_fill
     from flows.runs.fine_tuning import fine_tuning
 
-    result = fine_tuning(store_to_fill(store), recipe, model, collection, settings or [], adapt)
+    result = fine_tuning(store_to_fill(store), recipe, model, collection, settings or [], adapt, device)
     for line in result.notes:
         terminal.print(line, markup=False, highlight=False, soft_wrap=True)
     return result.settings

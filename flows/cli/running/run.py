@@ -54,7 +54,7 @@ def run(
     from flows.recipes.recipe import resolve
 
     # Everything that can fail early fails here, before the slow import of Prefect.
-    settings = recipe_settings(store, recipe, set, model, collection, adapt)
+    settings = recipe_settings(store, recipe, set, model, collection, adapt, device)
     prepared = prepare(recipe, settings, until, only, refresh or [], keep or [], store, device)
     for line in ineffective_settings(partial(resolve, recipe), settings, set or []):
         warn(line)

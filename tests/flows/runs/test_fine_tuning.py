@@ -16,7 +16,7 @@ from flows.recipes.recipe import Recipe, resolve
 from flows.runs.fine_tuning import fine_tuning
 from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.errors import InputError
-from pipeline.runtime import hub
+from pipeline.runtime import hub, launch
 
 DENSE = ("Transformer", "Pooling", "Dense", "Normalize")
 
@@ -80,6 +80,44 @@ def test_a_collection_without_training_questions_is_adapted_to(store: Store, tmp
     recipe = resolve("adapt", settings)
     assert str(recipe.ingest.folder) == str(collection)
     assert "adapted" in {node.name for node in nodes(recipe)}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "device", "settings", "trains"),
+    [
+        (0, None, [], "map"),
+        (1, None, [], "both_encoders"),
+        (1, "auto", ["machine.device=cpu"], "both_encoders"),
+        (1, "cpu", [], "map"),
+        (1, None, ["machine.device=cpu"], "map"),
+        (1, None, ["adapt.trains=query_encoder"], "query_encoder"),
+    ],
+)
+def test_all_weights_are_adapted_on_a_gpu(
+    monkeypatch, store: Store, tmp_path: Path, collection: Path, gpus: int, device, settings: list[str], trains: str
+) -> None:
+    monkeypatch.setattr(launch, "gpus", lambda: gpus)
+    folder = str(sentence(tmp_path / "m"))
+    result = fine_tuning(store, "text", folder, None, settings, adapt=True, device=device)
+    assert resolve("text", result.settings).adapt.trains == trains
+    assert f"adapted without questions (adapt.trains={trains})" in result.notes[0]
+    measured = zero_shot_recipe(store, folder, str(collection), settings, adapt=True, device=device)[0]
+    assert measured.adapt.trains == trains
+
+
+def test_the_users_file_says_what_is_adapted_on_a_gpu(monkeypatch, store: Store, tmp_path: Path) -> None:
+    monkeypatch.setattr(launch, "gpus", lambda: 1)
+    path, folder = tmp_path / "mine.yaml", str(sentence(tmp_path / "m"))
+    path.write_text("extends: text\nname: mine\nadapt: {trains: map}\n")
+    recipe = resolve(str(path), fine_tuning(store, str(path), folder, None, adapt=True).settings)
+    assert (recipe.adapt.trains, recipe.adapt.queries) == ("map", 1000)
+
+
+@pytest.mark.parametrize(("setting", "error"), [("device=x", "Input should be"), ("x=1", "unknown field")])
+def test_a_wrong_machine_is_reported_with_its_place(store: Store, tmp_path: Path, setting: str, error: str) -> None:
+    folder = str(sentence(tmp_path / "m"))
+    with pytest.raises(InputError, match=f"^--set machine.{setting}: machine.*{error}"):
+        fine_tuning(store, "text", folder, None, [f"machine.{setting}"], adapt=True)
 
 
 def test_questions_of_a_language_model_are_learned_by_soft_labels(store: Store, tmp_path: Path) -> None:
