@@ -21,7 +21,7 @@ from flows.graph.prepare import Device
 from flows.runs.series import trained_run
 from flows.updates.counts import update_counts, update_summary
 from flows.updates.figures import FELL, BeforeAndAfter, before_and_after
-from flows.updates.prepare import MEASURE, Update, prepare_update
+from flows.updates.prepare import MEASURE, Update, ineffective_changes, prepare_update
 from pipeline.errors import InputError
 from tasks import page
 from tasks.run import report_line
@@ -65,6 +65,8 @@ def flow_of(prepared: Update | None = None) -> Flow[..., Any]:
             one = prepared or prepare_update(recipe, set, judged, measure, store, device)
         except (InputError, StoreError) as error:
             return run_nodes.refused(error)
+        for line in ineffective_changes(one):
+            report_line(line)
         started = run_nodes.run_created()
         with protect_from_gc(one.run.store, one.run.name):
             refs = run_nodes.run_graph(

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from artifacts.runs import SERIES, series_of
 from artifacts.store import Store
+from flows.graph.ineffective_settings import ineffective_settings
 from flows.graph.prepare import Device, Run, prepare
 from flows.graph.run_schema import recipe_of
 from flows.graph.selection import store_to_fill
@@ -68,6 +70,12 @@ def prepare_update(
     }
     details = {**run.details, SERIES: series_of(engine.run)}
     return Update(replace(run, parameters=parameters, details=details), engine, known, questions)
+
+
+def ineffective_changes(one: Update) -> list[str]:
+    """Returns a line for each setting of the update, not of its run, that changes nothing."""
+    recipe, changes = (one.run.parameters[name] for name in ("recipe", "set"))
+    return ineffective_settings(partial(resolve, recipe), one.run.details["set"], changes)
 
 
 def resolve_update(store: Store, recipe: str, changes: list[str]) -> tuple[Recipe, list[str], Engine]:

@@ -19,7 +19,7 @@ from flows.dag import nodes
 from flows.graph import preflight
 from flows.recipes.recipe import configuration, resolve
 from flows.updates.counts import update_counts, update_summary
-from flows.updates.prepare import prepare_update, resolve_update
+from flows.updates.prepare import ineffective_changes, prepare_update, resolve_update
 from pipeline.errors import InputError
 
 OF_TEXTS = [
@@ -57,6 +57,15 @@ def test_the_last_dense_model_of_the_newest_run_is_used_for_new_files(store: Sto
     assert (resolved.ingest.path, resolved.ingest.passage_words) == (Path("notes"), 50)
     assert resolve("text", settings) == resolved
     assert [n.name for n in nodes(resolved)] == OF_TEXTS
+
+
+def test_a_setting_of_a_training_changes_nothing_in_an_update(monkeypatch, store: Store) -> None:
+    monkeypatch.setattr(preflight, "check", lambda *arguments: None)
+    record(store, 1, "ingest.path=notes", "stage2.epochs=9")
+    changes = ["stage1.epochs=7", "bm25.k1=2", "ingest.passage_words=70"]
+    assert ineffective_changes(prepare_update("text", changes, store=store.root)) == [
+        "--set stage1.epochs=7 changes nothing in this run"
+    ]
 
 
 def test_an_update_adapts_no_adapted_model_again(store: Store) -> None:
