@@ -38,6 +38,9 @@ class RemoteFolder:
         self.root = root.rstrip("/")
         if not (address and self.root):
             raise StoreError(f"{shown!r}: an address must name a folder or a bucket")
+        with self._faults(""):
+            if self.system.isfile(self.root):
+                raise self.fault("", "a file, not a folder")
 
     def fault(self, name: str, what: str) -> StoreError:
         return StoreError(f"{self.shown}{'/' if name else ''}{names.one_line(name, names.LONGEST)}: {what}")

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from pipeline.errors import InputError, reason
 from pipeline.export.folder import MARK
-from pipeline.runtime.hub import HUB_NAME
+from pipeline.runtime.hub import HUB_NAME, reachable
 from pipeline.runtime.network import check_usable
 
 FOLDERS = ("model/*", "onnx/*", "run/*", "index/*", "vectors/*")
 """Files of an earlier export on the hub that are removed if the new one does not have them."""
+CONNECTED_WITHIN = 10.0
+"""Seconds."""
 FROM_THE_HUB = ".gitattributes"
 """The file that the hub itself puts into a new model."""
 
@@ -26,13 +28,21 @@ def check_target(name: str, public: bool) -> str:
     Raises InputError if there is no token, the hub is not reachable, or the model exists with another visibility
     or has files but is no earlier export: its README.md and parts would be replaced.
     """
-    from huggingface_hub import HfApi, errors, get_token
+    from huggingface_hub import HfApi, constants, errors, get_token
 
-    if not re.fullmatch(HUB_NAME, name):
-        raise InputError(f"--push hub:{name}: not the name of a model: use NAME or USER/NAME")
-    if get_token() is None:
+    if not _is_valid(name):
+        raise InputError(
+            f"--push hub:{name}: not the name of a model: use NAME or USER/NAME, of letters, digits, '-', '_' and '.'"
+        )
+    token = get_token()
+    if token is None:
         raise InputError(f"--push hub:{name}: no token: `hf auth login`, or set HF_TOKEN")
+    if not (token.isascii() and token.isprintable()):
+        raise InputError(f"--push hub:{name}: the token (HF_TOKEN, or of `hf auth login`) has invalid characters")
     check_usable(f"hub:{name}")
+    if not reachable(CONNECTED_WITHIN):
+        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} accepts no connection"
+        raise InputError(f"--push hub:{name}: {why}")
     with _one_line(name):
         api = HfApi()
         repository = name if "/" in name else f"{api.whoami()['name']}/{name}"
@@ -72,6 +82,18 @@ def send(folder: Path, files: Sequence[str], repository: str, public: bool) -> s
             commit_message="Export of cocondenser",
         )
     return str(address)
+
+
+def _is_valid(name: str) -> bool:
+    """Whether the hub accepts this name of a model."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return re.fullmatch(HUB_NAME, name) is not None
 
 
 @contextmanager

@@ -234,9 +234,15 @@ def test_wrong_options_are_refused_before_the_export(store, hub, tmp_path, monke
     out = tmp_path / "out"
     assert "--public: only --push has this option" in refused(store, out, "--public")
     assert "--push mine: use hub:NAME" in refused(store, out, "--push", "mine")
-    assert "hub:a/b/c: not the name of a model" in refused(store, out, "--push", "hub:a/b/c")
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    assert refused(store, out, "--push", "hub:mine").startswith("--push hub:mine: ")
+    assert refused(store, out, "--push", "hub:mine") == "--push hub:mine: http://127.0.0.1:9 accepts no connection"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert refused(store, out, "--push", "hub:mine") == "--push hub:mine: HF_HUB_OFFLINE is set"
+    monkeypatch.setenv("HF_TOKEN", f"{TOKEN}É")
+    expected = "--push hub:mine: the token (HF_TOKEN, or of `hf auth login`) has invalid characters"
+    assert refused(store, out, "--push", "hub:mine") == expected
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    for name in ("a/b/c", "../x", "a..b", "-a", ""):
+        assert f"hub:{name}: not the name of a model" in refused(store, out, "--push", f"hub:{name}")
     assert "hub:mine: no token: `hf auth login`" in refused(store, out, "--push", "hub:mine")
     assert not out.exists()
