@@ -324,12 +324,12 @@ def add_index_of_whole_texts(graph: Graph, model: Node) -> None:
 
 
 def add_dimensions(graph: Graph, model: Node) -> None:
-    """`model`, searched and measured with each prefix of its vectors that it was trained for."""
+    """`model`, searched and measured with each prefix of its vectors that it was trained for or that is indexed."""
     recipe, trained = graph.recipe, graph.recipe.encoder.dimensions
     if trained is None or model.stage != "finetune" or model.name not in graph.runs:
         return
     inputs = {}
-    for dimension in trained:
+    for dimension in sorted({*trained, recipe.index.dimension or trained[0]}, reverse=True):
         suffix = f"{model.name}-{dimension}d"
         cut = recipe.index.model_copy(update={"dimension": dimension if dimension < trained[0] else None})
         encode = graph[f"encode-{model.name}"]

@@ -13,7 +13,7 @@ from artifacts.objects import MANIFEST
 from artifacts.packs import archive
 from artifacts.packs.archive import Member, Moved
 from artifacts.packs.pack import ENDING, Report, check_lengths, contents
-from artifacts.packs.remote_folder import RemoteFolder
+from artifacts.packs.remote_folder import PARTIAL, RemoteFolder
 from artifacts.runs import RunRecord
 from artifacts.store import Store
 
@@ -59,6 +59,8 @@ def push(
     target = RemoteFolder(address)
     if target.has("format.json"):
         raise target.fault("", "is a store; choose another address")
+    if (around := target.store_around()) is not None:  # `gc` would remove what is pushed there
+        raise target.fault("", f"is inside the store {around}; choose a folder outside")
     with contents(store, run, without) as packed:
         check_lengths(target.shown, packed)
         lineage, objects = split(packed.files)
@@ -111,6 +113,9 @@ def missing_files(target: RemoteFolder, of_object: Sources) -> Sources:
     (manifest, source), *others = of_object
     folder = manifest.name.removesuffix(MANIFEST)
     there = target.sizes(folder.rstrip("/"))
+    for name in there:
+        if PARTIAL.fullmatch(name.rpartition("/")[2]):
+            target.remove_abandoned(f"{folder}{name}")
     missing = [(member, path) for member, path in others if there.get(member.name.removeprefix(folder)) != member.size]
     if not missing and is_there(target, manifest, there.get(MANIFEST)):
         return []

@@ -9,6 +9,8 @@ Any fault raises a `StoreError` that names the address. Credentials are those th
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +23,15 @@ BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 """Protocols of stores without folders. There, a folder to create would be a bucket, by a misspelt name."""
 RUN_FILE = re.compile(r"(\d{8}T\d{6}\.\d{6}Z-.+)" + re.escape(ENDING))
 WITH_PASSWORD = re.compile(r"(?<=//)[^/]*@")
+"""A user's name and password in an address."""
+QUERY = re.compile(r"https?://[^?]*(\?.*)", re.DOTALL)
+"""A web address; its end may be a signature."""
+SHORTEST_SECRET = 4
+"""Characters. A shorter one would remove letters of words."""
+PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial")
+"""The name of a file that is being written."""
+ABANDONED = timedelta(hours=1)
+"""A file that is being written was changed more recently than this."""
 
 
 class RemoteFolder:
@@ -29,9 +40,12 @@ class RemoteFolder:
     def __init__(self, address: str) -> None:
         import fsspec
 
-        shown = WITH_PASSWORD.sub("", address)
+        self._secrets = secrets_of(address)
+        shown = self._without_secrets(address)
         self.shown = shown.rstrip("/")
-        """The address without a user's name and password."""
+        """The address without a user's name and password, and without a signature."""
+        if "/" in user_in(address):
+            raise StoreError(f"{shown}: '/' in a user's name or password must be written as %2F")
         with self._faults(""):
             self.system, root = fsspec.url_to_fs(address)
             self.system.invalidate_cache()  # another process may have written since
@@ -41,6 +55,13 @@ class RemoteFolder:
         with self._faults(""):
             if self.system.isfile(self.root):
                 raise self.fault("", "a file, not a folder")
+
+    def store_around(self) -> Path | None:
+        """Returns the store on this machine that the address is, or is within; None if there is none."""
+        if "file" not in _protocols(self.system):
+            return None
+        folder = Path(self.root).resolve()
+        return next((one for one in (folder, *folder.parents) if (one / "format.json").is_file()), None)
 
     def fault(self, name: str, what: str) -> StoreError:
         return StoreError(f"{self.shown}{'/' if name else ''}{names.one_line(name, names.LONGEST)}: {what}")
@@ -75,6 +96,13 @@ class RemoteFolder:
             except FileNotFoundError:
                 return {}
         return {name.removeprefix(path).lstrip("/"): info["size"] for name, info in found.items()}
+
+    def remove_abandoned(self, name: str) -> None:
+        """Removes a file that a killed push has not completed. Does nothing if another push may be writing it."""
+        path = f"{self.root}/{name}"
+        with suppress(Exception):  # a file of no use does no harm, and not every address knows times
+            if datetime.now(UTC) - self.system.modified(path) > ABANDONED:
+                self.system.rm_file(path)
 
     def read(self, name: str, most: int) -> bytes:
         """Returns a file's bytes. Raises `StoreError` if there are more than `most`."""
@@ -157,9 +185,32 @@ class RemoteFolder:
             raise
         except FileNotFoundError as error:
             raise self.fault(name, "no such file, folder or bucket") from error
+        except NotImplementedError as error:
+            raise self.fault(name, f"addresses of this kind ({_protocols(self.system)[0]}) can only be read") from error
         except Exception as error:
             what = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise self.fault(name, names.one_line(WITH_PASSWORD.sub("", str(what)))) from error
+            raise self.fault(name, names.one_line(self._without_secrets(str(what)))) from error
+
+    def _without_secrets(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "")
+        return WITH_PASSWORD.sub("", text)
+
+
+def user_in(address: str) -> str:
+    """Returns `USER:PASSWORD@` of an address; empty if it has none."""
+    protocol, _, rest = address.partition("://")
+    host = rest.partition("/")[0]
+    is_cut = "@" not in host and not host.startswith("[") and re.search(r":\D", host)  # by a slash in the password
+    part = rest if is_cut else host
+    return "" if protocol in ("file", "local") else part[: part.rfind("@") + 1]
+
+
+def secrets_of(address: str) -> list[str]:
+    """Returns the parts of an address that no message may show: the user, the password, and a web address's query."""
+    user, query = user_in(address), QUERY.match(address)
+    found = [user, user.removesuffix("@"), user.partition(":")[2].removesuffix("@"), query[1] if query else ""]
+    return [secret for secret in found if len(secret) >= SHORTEST_SECRET]
 
 
 def recipe_in(run: str) -> str:

@@ -86,6 +86,8 @@ def serve_search(
     given = [option for option, value in team.items() if value]
     if given and host is None:
         raise InputError(f"{', '.join(given)}: needs --host ADDRESS, which accepts requests from other machines")
+    if host is not None and not host.strip():  # an unset variable would otherwise start a server for this machine alone
+        raise InputError("--host: is empty")
     if (certificate is None) != (key is None):
         raise InputError("--certificate and --key belong together")
     access = None if host is None else read_access(host, port, token_file, allow_host or [], root_path)

@@ -165,7 +165,9 @@ def export_run(
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{out}: {str(error.strerror).lower()}") from error
+        is_file = isinstance(error, FileExistsError | NotADirectoryError)
+        what = "not a folder" if is_file else str(error.strerror).lower()
+        raise InputError(f"{error.filename or out}: {what}") from error
     source = _source(chosen, parts)
     _check_room(out.parent, source, parts, vector_type)
     with files.storage_errors(out.parent), folder.whole(out, overwrite) as target:

@@ -42,7 +42,9 @@ def earlier_export(
     if fields is None or not _has_names(fields):
         raise InputError(f"{out}: not an export (it has no valid {folder.MARK}); only exports can be sent")
     for name in fields["files"]:
-        if not (out / name).is_file() or ".." in Path(name).parts or Path(name).is_absolute():
+        if ".." in Path(name).parts or Path(name).is_absolute():
+            raise InputError(f"{out}: not an export: {folder.MARK} names a file outside, {name}")
+        if not (out / name).is_file():
             raise InputError(f"{out}: not a complete export: {name} is missing; --overwrite exports again")
     for option, given, found in (
         ("--recipe", recipe, fields["recipe"]),
@@ -50,7 +52,8 @@ def earlier_export(
         ("--only", sorted({*only}) or None, sorted(fields["parts"])),
     ):
         if given not in (None, found):
-            raise InputError(f"{out}: an export with another {option}, {found}; --overwrite replaces it")
+            name = found if isinstance(found, str) else ", ".join(found)
+            raise InputError(f"{out}: an export with another {option}, {name}; --overwrite replaces it")
     if float16 and vector_type_of(out / "vectors") != "float16":
         raise InputError(f"{out}: an export without vectors of float16 (--float16); --overwrite replaces it")
     sizes = {name: (out / name).stat().st_size for name in fields["files"]}

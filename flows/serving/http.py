@@ -140,7 +140,7 @@ def page_response(page: str, policy: str, status: int = 200) -> Response:
 async def read_body(request: Request, form: type[Form]) -> Form:
     """The JSON of a request. Raises InputError for another one."""
     body = await request.body()
-    return checked(form, lambda: form.model_validate_json(body))
+    return checked(form, lambda: form.model_validate_json(body, strict=True))
 
 
 def checked(form: type[Form], read: Callable[[], Form]) -> Form:

@@ -335,6 +335,9 @@ def test_pushes_at_once_give_one_whole_address(store, other, run, folder):
         ("nosuch://x", "nosuch://x: Protocol not known: nosuch"),
         ("sftp://me:secret@host/x", "sftp://host/x: "),
         ("nosuch://me:p@secret@host/x", "nosuch://host/x: "),
+        ("ftp://me:a/secret@127.0.0.1:1/x", "ftp://127.0.0.1:1/x: '/' in a user's name or password must be written"),
+        ("s3://ME:secret@bucket/x", "s3://bucket/x"),
+        ("http://127.0.0.1:1/x?sig=secret", "http://127.0.0.1:1/x"),
     ],
 )
 def test_wrong_addresses_are_one_line(store, run, address, line):
@@ -351,7 +354,23 @@ def test_an_address_without_a_folder_is_shown_without_its_password(monkeypatch):
         RemoteFolder("ftp://me:secret@host/")
 
 
+def test_a_killed_push_leaves_nothing_for_ever(store, run, folder):
+    push(store, run, str(folder))
+    objects = folder / "objects" / run.nodes["tokens"].digest
+    (objects / "model.bin").unlink()
+    old, new = (objects / f".{letter * 32}.partial" for letter in "ab")
+    for path in (old, new):
+        path.write_text("half")
+    os.utime(old, (0, 0))
+    push(store, run, str(folder))
+    assert (old.exists(), new.exists(), (objects / "model.bin").exists()) == (False, True, True)
+
+
 def test_other_places_are_refused(store, run, folder, tmp_path):
+    for address in (str(store.objects), (store.root / "new" / "folder").as_uri()):
+        with pytest.raises(StoreError, match=f"is inside the store {store.root}; choose a folder outside"):
+            push(store, run, address)
+    assert not (store.objects / "objects").exists()
     with pytest.raises(StoreError, match="store: is a store; choose another address"):
         push(store, run, str(store.root))
     (tmp_path / "file").write_text("mine")

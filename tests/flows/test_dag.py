@@ -432,6 +432,8 @@ def test_dimensions_are_in_the_keys_of_trainings_alone() -> None:
     assert [trained[f"index-stage2-{n}d"].config.dimension for n in (32, 8)] == [None, 8]
     assert changed == ["stage1", "stage2", "report"]
     assert trained["stage1"].shared["encoder"].dimensions == (32, 8)
+    indexed = names(nodes(resolve("tiny", ["encoder.dimensions=[32, 8]", "index.dimension=12"])))
+    assert [name for name in indexed if name.startswith("index-stage2-")] == [f"index-stage2-{n}d" for n in (32, 12, 8)]
     hash(trained["stage1"].shared["encoder"])  # early checks remember what they read by it
 
 

@@ -250,7 +250,7 @@ def test_missing_extra_packages_are_reported(store, tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_written_is_refused(store, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"file/out: (not a directory|file exists)$"):
+    with pytest.raises(InputError, match=r"/file: not a folder$"):
         call(store, tmp_path / "file" / "out")
 
 
