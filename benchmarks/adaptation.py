@@ -24,8 +24,9 @@ from flows.cli.options import out
 from flows.cli.running.run import run_flow
 from flows.graph.prepare import prepare
 from flows.graph.selection import store_folder
+from flows.runs.adaptation import ADAPT_QUERIES
 from flows.runs.fine_tuning import fine_tuning
-from flows.runs.zero_shot import ADAPT_QUERIES, zero_shot_recipe
+from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.data.readers.beir import qrels_files
 from pipeline.evaluate.significance.paired import p_values
 from pipeline.formatting import p_text, share_text

@@ -14,9 +14,9 @@ from artifacts.store import Store
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, resolve
 from flows.recipes.yaml_layers import Keys, Layer
+from flows.runs.adaptation import adaptation
 from flows.runs.find_collection import Collection, find_collection
 from flows.runs.find_model import Model, check_agreement, find_model
-from flows.runs.zero_shot import adaptation
 from pipeline.dense.shape_checks import dimension
 from pipeline.errors import InputError
 from pipeline.generate.config import SOURCES

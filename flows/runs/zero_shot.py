@@ -4,27 +4,17 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import BaseModel
-
 from artifacts.store import Store
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, validate
+from flows.runs.adaptation import adaptation
 from flows.runs.find_collection import find_collection
 from flows.runs.find_model import check_agreement, find_model
 from pipeline.errors import InputError
-from pipeline.runtime.launch import device_of
-from pipeline.runtime.work import DeviceName, Machine
+from pipeline.runtime.work import DeviceName
 
-ADAPT_QUERIES = 1000
-"""Generated queries to adapt a model with (docs/finetuning.md)."""
 UNSAFE = re.compile(r"[^\w. ()+-]+")
 """Characters that a run's name must not have."""
-
-
-class OfMachine(BaseModel):
-    """The part of a recipe that says how to run, read before the rest is complete."""
-
-    machine: Machine
 
 
 def zero_shot_recipe(
@@ -71,16 +61,6 @@ def zero_shot_recipe(
     recipe = validate(yaml_layers.override(layer, settings), Recipe)
     check_agreement(recipe, bi_encoder)
     return recipe, {"extends": "base", **yaml_layers.override(yaml_layers.Layer(changes), settings).data}
-
-
-def adaptation(layer: yaml_layers.Layer, device: DeviceName | None) -> dict[str, Any]:
-    """The fields of the section `adapt` that adapt a model without questions.
-
-    A linear map takes a minute on a CPU. On a GPU all weights are trained, which costs ten and more times as much.
-    """
-    machine = validate(layer, OfMachine).machine
-    used = device_of(machine.model_copy(update={"device": device or machine.device}))
-    return {"queries": ADAPT_QUERIES, "trains": "both_encoders" if used == "cuda" else "map"}
 
 
 def _adaptation_text(adapt: bool) -> str:

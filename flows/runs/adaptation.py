@@ -1,0 +1,30 @@
+"""How `--adapt` adapts an existing model without questions, in `run`, `plan` and `evaluate-model`."""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from flows.recipes.recipe import validate
+from flows.recipes.yaml_layers import Layer
+from pipeline.runtime.launch import device_of
+from pipeline.runtime.work import DeviceName, Machine
+
+ADAPT_QUERIES = 1000
+"""Generated queries to adapt a model with (docs/finetuning.md)."""
+
+
+class MachineOfRecipe(BaseModel):
+    """The part of a recipe that says how to run, read before the rest is complete."""
+
+    machine: Machine
+
+
+def adaptation(layer: Layer, device: DeviceName | None) -> dict[str, Any]:
+    """Returns the fields of the section `adapt` for a recipe's device. `device`: instead of the recipe's.
+
+    A linear map takes a minute on a CPU. On a GPU all weights are trained, which costs ten and more times as much.
+    Raises InputError for a section `machine` that is not valid.
+    """
+    machine = validate(layer, MachineOfRecipe).machine
+    used = device_of(machine.model_copy(update={"device": device or machine.device}))
+    return {"queries": ADAPT_QUERIES, "trains": "both_encoders" if used == "cuda" else "map"}
