@@ -20,6 +20,7 @@ from artifacts import files, locks, objects, records, runs
 from artifacts.errors import StoreError
 from artifacts.keys import canonical
 from artifacts.lineage import BuiltArtifact, ancestry
+from artifacts.outside import check_outside
 from artifacts.packs import archive
 from artifacts.packs.archive import Member
 from artifacts.records import Record
@@ -92,6 +93,7 @@ def pack(
         raise StoreError(f"{path}: exists already; --overwrite replaces it")
     if not path.absolute().parent.is_dir():
         raise StoreError(f"{path.absolute().parent}: no such folder")
+    check_outside(path)
     with contents(store, run, without) as packed:
         check_lengths(path, packed)
         done = 0

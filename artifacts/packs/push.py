@@ -59,8 +59,7 @@ def push(
     target = RemoteFolder(address)
     if target.has("format.json"):
         raise target.fault("", "is a store; choose another address")
-    if (around := target.store_around()) is not None:  # `gc` would remove what is pushed there
-        raise target.fault("", f"is inside the store {around}; choose a folder outside")
+    target.check_outside_stores()
     with contents(store, run, without) as packed:
         check_lengths(target.shown, packed)
         lineage, objects = split(packed.files)

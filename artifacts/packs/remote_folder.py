@@ -16,18 +16,14 @@ from uuid import uuid4
 
 from artifacts import names, runs
 from artifacts.errors import StoreError
+from artifacts.outside import check_outside
+from artifacts.packs.address import user_in, without_secrets
 from artifacts.packs.archive import CHUNK
 from artifacts.packs.pack import ENDING
 
 BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 """Protocols of stores without folders. There, a folder to create would be a bucket, by a misspelt name."""
 RUN_FILE = re.compile(r"(\d{8}T\d{6}\.\d{6}Z-.+)" + re.escape(ENDING))
-WITH_PASSWORD = re.compile(r"(?<=//)[^/]*@")
-"""A user's name and password in an address."""
-QUERY = re.compile(r"https?://[^?]*(\?.*)", re.DOTALL)
-"""A web address; its end may be a signature."""
-SHORTEST_SECRET = 4
-"""Characters. A shorter one would remove letters of words."""
 PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial")
 """The name of a file that is being written."""
 ABANDONED = timedelta(hours=1)
@@ -40,8 +36,8 @@ class RemoteFolder:
     def __init__(self, address: str) -> None:
         import fsspec
 
-        self._secrets = secrets_of(address)
-        shown = self._without_secrets(address)
+        self._address = address
+        shown = without_secrets(address, address)
         self.shown = shown.rstrip("/")
         """The address without a user's name and password, and without a signature."""
         if "/" in user_in(address):
@@ -56,12 +52,10 @@ class RemoteFolder:
             if self.system.isfile(self.root):
                 raise self.fault("", "a file, not a folder")
 
-    def store_around(self) -> Path | None:
-        """Returns the store on this machine that the address is, or is within; None if there is none."""
-        if "file" not in _protocols(self.system):
-            return None
-        folder = Path(self.root).resolve()
-        return next((one for one in (folder, *folder.parents) if (one / "format.json").is_file()), None)
+    def check_outside_stores(self) -> None:
+        """Raises `StoreError` for an address within a store on this machine."""
+        if "file" in _protocols(self.system):
+            check_outside(Path(self.root), self.shown)
 
     def fault(self, name: str, what: str) -> StoreError:
         return StoreError(f"{self.shown}{'/' if name else ''}{names.one_line(name, names.LONGEST)}: {what}")
@@ -186,31 +180,12 @@ class RemoteFolder:
         except FileNotFoundError as error:
             raise self.fault(name, "no such file, folder or bucket") from error
         except NotImplementedError as error:
-            raise self.fault(name, f"addresses of this kind ({_protocols(self.system)[0]}) can only be read") from error
+            raise self.fault(
+                name, f"addresses of this kind ({_protocols(self.system)[0]}) do not allow this"
+            ) from error
         except Exception as error:
             what = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise self.fault(name, names.one_line(self._without_secrets(str(what)))) from error
-
-    def _without_secrets(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "")
-        return WITH_PASSWORD.sub("", text)
-
-
-def user_in(address: str) -> str:
-    """Returns `USER:PASSWORD@` of an address; empty if it has none."""
-    protocol, _, rest = address.partition("://")
-    host = rest.partition("/")[0]
-    is_cut = "@" not in host and not host.startswith("[") and re.search(r":\D", host)  # by a slash in the password
-    part = rest if is_cut else host
-    return "" if protocol in ("file", "local") else part[: part.rfind("@") + 1]
-
-
-def secrets_of(address: str) -> list[str]:
-    """Returns the parts of an address that no message may show: the user, the password, and a web address's query."""
-    user, query = user_in(address), QUERY.match(address)
-    found = [user, user.removesuffix("@"), user.partition(":")[2].removesuffix("@"), query[1] if query else ""]
-    return [secret for secret in found if len(secret) >= SHORTEST_SECRET]
+            raise self.fault(name, names.one_line(without_secrets(str(what), self._address))) from error
 
 
 def recipe_in(run: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from artifacts.files import storage_errors
+from artifacts.outside import check_outside
 from artifacts.store import Store
 from flows.judging.folder import CORPUS, json_lines_bytes, qrels_bytes, write_corpus
 from flows.serving.engine import check_whole, newest_engine
@@ -56,6 +57,7 @@ def write_clicked(
     InputError for inputs that cannot be read, if no pair is relevant, and if `out` is neither new nor empty.
     """
     check_new_folder(out, "--out")
+    check_outside(out, f"--out {out}")
     searches, lost, incomplete = read_searches(logs)
     texts, pairs = texts_of(searches), relevant_pairs(searches, impressions, coec)
     tests = {} if judged is None else judged_questions(judged)

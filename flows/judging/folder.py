@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from artifacts.files import provisional, storage_errors, write_file
 from artifacts.locks import try_hold
+from artifacts.outside import check_outside
 from flows.judging.comparison import Comparison, Rules
 from flows.judging.record import Judgements
 from pipeline.data.collection import PASSAGE_COLUMNS, passage_batches
@@ -63,6 +64,7 @@ class JudgingFolder:
 
     def check(self, settings: Settings) -> None:
         """Raises InputError if the folder holds anything else, or judgements with other settings."""
+        check_outside(self.root, f"--out {self.root}")
         if not self.settings.exists():
             known = {"judging", CORPUS, unfinished(self.root / CORPUS).name}  # of a start that was killed
             if self.root.exists() and (

@@ -368,7 +368,7 @@ def test_a_killed_push_leaves_nothing_for_ever(store, run, folder):
 
 def test_other_places_are_refused(store, run, folder, tmp_path):
     for address in (str(store.objects), (store.root / "new" / "folder").as_uri()):
-        with pytest.raises(StoreError, match=f"is inside the store {store.root}; choose a folder outside"):
+        with pytest.raises(StoreError, match=f"inside the store {store.root}; choose a folder outside"):
             push(store, run, address)
     assert not (store.objects / "objects").exists()
     with pytest.raises(StoreError, match="store: is a store; choose another address"):

@@ -201,6 +201,7 @@ def join(
     The joined table has significance tests over all rows.
     """
     from artifacts.objects import changed
+    from artifacts.outside import check_outside
     from flows.ablations.results import figures_of, print_all
     from pipeline.ablation.files import AGAIN, FILES
     from pipeline.ablation.join import join_folders
@@ -209,6 +210,7 @@ def join(
     for file in (part / name for part in parts for name in FILES):
         if file.is_file() and changed(file):
             raise InputError(f"{file}: changed since it was written; {AGAIN}")
+    check_outside(to, f"--out {to}")
     config = join_folders(parts, to, reference, keep)
     if as_json:
         print_json({"out": to, **figures_of(to)})

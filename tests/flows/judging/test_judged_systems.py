@@ -114,15 +114,17 @@ def test_a_question_has_the_first_passages_of_all_systems_shuffled(store, one_ve
         (["other"], "no measured run 'other'"),
         (["--out", "empty"], "--out empty: exists, and holds no judgements"),
         (["--store", "nothing"], "nothing: no such store"),
+        (["--out", "STORE/objects/mine"], "STORE/objects/mine: inside the store STORE; choose a folder outside"),
     ],
 )
 def test_what_cannot_be_judged_is_one_line_and_leaves_nothing(store, tmp_path, monkeypatch, options, what) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").touch()
+    options = [option.replace("STORE", str(store.root)) for option in options]
     arguments = ["judge", "--out", "judged", "--store", str(store.root), *options]
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, InputError | StoreError), result.output
-    assert what in str(result.exception)
+    assert what.replace("STORE", str(store.root)) in str(result.exception)
     assert "\n" not in str(result.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
