@@ -148,7 +148,7 @@ class Endpoint:
             except _Again as error:
                 why, seconds = str(error), error.seconds
             except httpx.TimeoutException:
-                why, seconds = f"no answer within {self._config.timeout_seconds:g} seconds", None
+                why, seconds = self._too_slow("no answer"), None
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 why, seconds = self._without_key(reason(error)), None
             if seconds is not None and seconds > LONGEST_WAIT:
@@ -203,8 +203,12 @@ class Endpoint:
             if len(content) > MOST_BYTES:
                 raise _Again(f"an answer of more than {MOST_BYTES >> 20} MB")
             if time.monotonic() - started > self._config.timeout_seconds:
-                raise _Again(f"no complete answer within {self._config.timeout_seconds:g} seconds")
+                raise _Again(self._too_slow("no complete answer"))
         return self._without_key(content.decode(errors="replace"))
+
+    def _too_slow(self, what: str) -> str:
+        fewer, longer = self._setting("concurrent"), self._setting("timeout_seconds")
+        return f"{what} within {self._config.timeout_seconds:g} seconds: lower {fewer}, or raise {longer}"
 
     def _without_key(self, text: str) -> str:
         """Returns the text without the key. Call it for a body and for what is read of it: JSON can escape the key."""

@@ -84,6 +84,12 @@ def judge(
     key_variable: Annotated[
         str, typer.Option(metavar="NAME", help="Environment variable with the server's key.")
     ] = "OPENAI_API_KEY",
+    concurrent: Annotated[
+        int, typer.Option(min=1, max=256, metavar="N", help="Requests to the server at the same time.")
+    ] = 8,
+    timeout_seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time for each answer of the server; then it is queried again.")
+    ] = 120.0,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the page.")] = 8081,
     store: StoreFolder = None,
     as_json: Json = False,
@@ -106,7 +112,7 @@ def judge(
     if endpoint is not None or model is not None:
         if endpoint is None or model is None:
             raise InputError("--endpoint and --model belong together: a server's address, and the name of its model")
-        server = server_config(endpoint, model, key_variable)
+        server = server_config(endpoint, model, key_variable, concurrent, timeout_seconds)
     rules = Rules(check_measure(measure, depth), relevance, planned, seed)
     wanted = [] if questions is None else read_questions(questions)
     if log is not None:

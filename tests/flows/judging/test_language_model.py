@@ -12,6 +12,7 @@ from flows.judging.language_model import grade, grade_of, judge_by_model, prompt
 from pipeline.data.qrels import read_qrels
 from pipeline.errors import InputError
 from pipeline.generate import endpoint
+from pipeline.generate.prompts import Message
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +39,30 @@ def test_the_last_grade_of_an_answer_counts(answer: str, found: int | None) -> N
     assert grade_of(answer) == found
 
 
-def test_an_answer_without_grade_is_asked_for_once_more() -> None:
-    answers = iter(["Well.", "grade: 1", "Well.", "Hm.", "grade: 3"])
-    assert [grade(lambda messages: next(answers), "q", "t", "x") for _ in range(2)] == [1, None]
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        (["Well.", "grade: 1"], 1),
+        (["Well.", "The answer is 3."], 3),
+        (["", "2"], 2),
+        (["Well.", "2 of 3"], None),
+        (["Well.", "Hm."], None),
+        (["1 of 3", "10"], None),
+    ],
+)
+def test_a_model_that_gives_no_grade_is_asked_for_it_alone(answers: list[str], found: int | None) -> None:
+    """A request that is repeated has the same answer at temperature 0."""
+    asked: list[list[Message]] = []
+
+    def ask(messages: list[Message]) -> str:
+        asked.append(messages)
+        return answers[len(asked) - 1]
+
+    assert grade(ask, "q", "t", "x") == found
+    first, second = asked
+    assert second[: len(first)] == first
+    assert [one["role"] for one in second[len(first) :]] == ["assistant", "user"]
+    assert all(one["content"] for one in second)  # some servers refuse empty ones
 
 
 def test_a_long_passage_is_cut_and_titles_are_read() -> None:
@@ -51,7 +73,7 @@ def test_a_long_passage_is_cut_and_titles_are_read() -> None:
 
 def answering(body: dict) -> Reply:
     """Grades p0 and p1, and no passage of the question `odd`."""
-    text = body["messages"][-1]["content"]
+    text = body["messages"][1]["content"]
     if "Question: odd" in text:
         return chat("I cannot say.")
     return chat(f"Because.\ngrade: {3 if 'p0' in text else 1 if 'p1' in text else 0}")
@@ -94,9 +116,11 @@ def test_a_person_and_a_model_do_not_share_a_folder(tmp_path: Path) -> None:
 
 def test_a_wrong_address_is_an_error_of_the_option() -> None:
     with pytest.raises(InputError, match=r"^--endpoint: an address such as"):
-        server_config("nonsense", "tiny", "OPENAI_API_KEY")
+        server_config("nonsense", "tiny", "OPENAI_API_KEY", 8, 120.0)
     with pytest.raises(InputError, match=r"^--key-variable: the name of an environment variable"):
-        server_config("http://127.0.0.1:9/v1", "tiny", "sk-secret")
+        server_config("http://127.0.0.1:9/v1", "tiny", "sk-secret", 8, 120.0)
+    with pytest.raises(InputError, match=r"^--timeout-seconds: Input should be greater than 0"):
+        server_config("http://127.0.0.1:9/v1", "tiny", "OPENAI_API_KEY", 8, 0.0)
 
 
 def test_a_passage_that_the_server_refuses_skips_its_question_and_ends_nothing(tmp_path: Path) -> None:

@@ -87,9 +87,12 @@ def test_failures_are_tried_again(failure: Reply) -> None:
 
 
 def test_a_slow_answer_and_an_endless_one_end() -> None:
-    for reply in (Reply(200, chat("late").body, seconds=3.0), Reply(200, b"x" * 64, {"content-length": "99999999"})):
+    for reply, why in (
+        (Reply(200, chat("late").body, seconds=3.0), "lower generate.concurrent, or raise generate.timeout_seconds"),
+        (Reply(200, b"x" * 64, {"content-length": "99999999"}), "2 attempts"),
+    ):
         started = time.monotonic()
-        with server([reply]) as running, pytest.raises(Failed):
+        with server([reply]) as running, pytest.raises(Failed, match=why):
             ask(running.address, timeout_seconds=0.3, attempts=2)
         assert time.monotonic() - started < 3
 
