@@ -11,24 +11,37 @@ from artifacts.store import Store
 
 WIDTH = 60
 """Largest number of characters of a value in a line."""
+FEW = 3
+"""An artifact of another recipe explains something if it has at most so many differences."""
 
 
-def explain(store: Store, key: Key, node: str) -> list[str]:
-    """Returns a line for each reason to build `key`; empty if it is in the store. Changes nothing on disk."""
+def explain(store: Store, key: Key, node: str, recipe: str | None = None) -> list[str]:
+    """Returns a line for each reason to build `key`; empty if it is in the store. Changes nothing on disk.
+
+    `recipe`: the one that would build it.
+    """
     record = store.record(key.hex)
     if record is not None:
         problem = store.problem(record)
         return [] if problem is None else [f"artifact missing or broken: {problem}"]
     if any(store.broken.glob(f"{key.hex}.json-*")):
         return ["was set aside: damaged, lost, or built from damaged bytes"]
-    earlier = nearest_record(store, key, node)
-    return ["nothing built yet"] if earlier is None else differences(earlier, key)
+    earlier = nearest_record(store, key, node, recipe)
+    if earlier is None:
+        return ["nothing built yet"]
+    lines = differences(earlier, key)
+    if recipe not in (None, earlier.recipe) and len(lines) > FEW:
+        return [f"nothing built yet by the recipe {recipe}"]
+    return lines
 
 
-def nearest_record(store: Store, key: Key, node: str) -> Record | None:
-    """Returns the record of the same stage (and node, if any) that differs least from `key`; the newest of equals."""
+def nearest_record(store: Store, key: Key, node: str, recipe: str | None = None) -> Record | None:
+    """Returns the record of the same stage (then of the same node and recipe, if any) that differs least from `key`;
+    the newest of equals.
+    """
     records = store.records_of(key)
     records = [record for record in records if record.node == node] or records
+    records = [record for record in records if recipe in (None, record.recipe)] or records
     return min(records, key=lambda record: len(differences(record, key)), default=None)
 
 

@@ -54,7 +54,7 @@ class Step:
 def plan(store: Store, dag: Iterable[Node], recipe: str | None = None) -> list[Step]:
     """Returns a step for each node. The nodes must include all inputs, each before its readers.
 
-    `recipe`: estimates of time and disk come from its builds alone.
+    `recipe`: estimates of time and disk come from its builds alone, and reasons from them first.
     """
     steps: dict[str, Step] = {}
     for node in dag:
@@ -79,7 +79,7 @@ def _step(store: Store, node: Node, steps: dict[str, Step], recipe: str | None) 
     if ref is not None:
         matched = ["matched through the table of equivalent code"] if ref.key != key.hex else []
         return Step(node.name, "reuse", matched, 0.0, 0, ref)
-    return Step(node.name, "build", explain(store, key, node.name), seconds, size, None)
+    return Step(node.name, "build", explain(store, key, node.name, recipe), seconds, size, None)
 
 
 def last_build(store: Store, node: Node, recipe: str | None = None) -> Record | None:

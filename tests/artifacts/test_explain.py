@@ -72,3 +72,17 @@ def test_the_nearest_record_is_of_the_same_node_then_the_least_different_then_th
     assert nearest_record(store, key(config={"a": 1, "b": 1, "c": 9}), "stage1").key == far
     assert explain(store, target, "stage2") == ["config c: 2 -> 1"]
     assert nearest_record(store, target, "stage3").config == {"a": 1, "b": 4, "c": 2}
+
+
+def test_an_artifact_of_another_recipe_explains_little(store, key, writes):
+    """The demo's reader says nothing about a folder of texts."""
+    other = {"a": 1, "b": 1, "c": 1, "d": 1}
+    store.build(Request(key(config=other), node="ingest", recipe="demo"), writes())
+    assert explain(store, key(config={**other, "a": 2}), "ingest", "text") == ["config a: 1 -> 2"]
+    unlike = key(config={"a": 2, "b": 2, "c": 2, "d": 2})
+    assert explain(store, unlike, "ingest", "text") == ["nothing built yet by the recipe text"]
+    assert len(explain(store, unlike, "ingest", "demo")) == len(other)
+    own = {"a": 2, "b": 1, "c": 2, "d": 3}
+    store.build(Request(key(config=own), node="ingest", recipe="text"), writes("2"))
+    store.build(Request(key(config={**own, "d": 2, "b": 2, "c": 1}), node="ingest", recipe="demo"), writes("3"))
+    assert explain(store, unlike, "ingest", "text") == ["config b: 1 -> 2", "config d: 3 -> 2"]
