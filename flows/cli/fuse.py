@@ -53,10 +53,12 @@ def fuse(
 
     Another method or weight is used if you name it, or if at least 50 judged dev questions (--qrels) prove it better.
     """
+    from artifacts.outside import check_outside
     from pipeline.evaluate.fusion.files import fuse_files
     from pipeline.evaluate.tables.short_tables import fusion_text
     from pipeline.formatting import share_text
 
+    check_outside(output, f"--out {output}")
     fused = fuse_files(runs, output, qrels=qrels, method=method, weight=weight, relevance=relevance, depth=depth)
     if as_json:
         print_json({"out": output, **asdict(fused)})

@@ -70,9 +70,14 @@ def write_clicked(
     else:
         known = {text_of(place, row, "_id") for place, row in json_lines(judged / CORPUS)}
     kept = [one for one in training if one.passage_id in known]
+    if not pairs:
+        why = "no question has a passage that its clicks prove relevant; lower --impressions or --coec"
+    elif not training:
+        why = "all questions with relevant passages are test questions of --judged, which train nothing"
+    else:
+        why = "the collection has none of the relevant passages: the log is of another collection"
     if not kept:
-        advice = "lower --impressions or --coec" if len(kept) == len(training) else "the log is of another collection"
-        raise InputError(f"{logs[0]}: no question has a passage that its clicks prove relevant; {advice}")
+        raise InputError(f"{logs[0]}: {why}")
     ids = question_ids(kept, tests)
     out.parent.mkdir(parents=True, exist_ok=True)
     with storage_errors(out.parent), whole(out, overwrite=False) as target:

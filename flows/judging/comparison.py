@@ -27,7 +27,7 @@ class Rules:
     relevance: int
     """Lowest grade that counts as relevant, except for nDCG."""
     planned: int
-    """Number of questions of the plan (evaluate/sequential.py)."""
+    """Number of questions of the plan (pipeline/evaluate/significance/sequential.py)."""
     seed: int
 
 

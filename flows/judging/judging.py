@@ -1,4 +1,4 @@
-"""A person judges: which question is open, what the page shows of it, and what each key press does.
+"""A session of judging: which question is open, what the page shows of it, and what each key press does.
 
 The page receives nothing that tells which system found a passage, nor a rank or a score.
 """
@@ -25,7 +25,9 @@ Pool = Callable[[str, str], Asked]
 
 
 class Judging:
-    """One person's session. Its methods may be called from several threads."""
+    """The session of a judge: a person, by the page, or a language model. Its methods may be called from several
+    threads. Those that change something return the state that follows, and raise InputError if they cannot.
+    """
 
     def __init__(
         self, folder: JudgingFolder, settings: Settings, log: LineLog, wanted: Sequence[Wanted], pool: Pool
@@ -66,15 +68,18 @@ class Judging:
             return self._add(Graded(query_id=query_id, grades=dict.fromkeys(graded, grade)))
 
     def skip(self, query_id: str) -> dict[str, Any]:
+        """Leaves the open question out of the comparison."""
         with self._lock:
             self._open(query_id)
             return self._add(Skipped(query_id=query_id))
 
     def undo(self) -> dict[str, Any]:
+        """Undoes the last grades or skip that are not undone; without any nothing changes."""
         with self._lock:
             return self._add(Undone()) if self._judgements.can_undo else self._state()
 
     def note(self, query_id: str, passage_id: str, text: str) -> dict[str, Any]:
+        """Replaces the note on a passage of the open question."""
         with self._lock:
             asked = self._open(query_id)
             if passage_id not in {one.passage_id for one in asked.passages}:
@@ -104,6 +109,11 @@ class Judging:
     def comparison(self) -> Comparison:
         with self._lock:
             return self._comparison
+
+    def has_grades(self) -> bool:
+        """Whether any passage has a grade."""
+        with self._lock:
+            return any(self._judgements.grades.values())
 
     def _open(self, query_id: str) -> Asked:
         asked = self._judgements.open_question
@@ -191,7 +201,7 @@ class Judging:
                 }
                 for one in passages
             ],
-            "number": len(found.questions) - (asked is not None) + 1,
+            "number": len(found.questions) + 1 if asked is None else [*found.questions].index(asked.query_id) + 1,
             "total": len(found.questions) + len(self._waiting),
             "counted": comparison.questions,
             "without_relevant": comparison.questions_without_relevant,

@@ -17,7 +17,6 @@ from pipeline.notices import one_line
 
 LONGEST = 8000
 """Characters of a passage that the model reads."""
-ANSWER_TOKENS = 300
 ATTEMPTS = 6
 """As in the section `generate` of base.yaml."""
 GRADE = re.compile(r"grade\W{0,12}([0-3])(?![\d.,]*\d)", re.IGNORECASE)
@@ -38,7 +37,7 @@ Ask = Callable[[list[Message]], str]
 
 
 def server_config(
-    endpoint: str, model: str, key_variable: str, concurrent: int, timeout_seconds: float
+    endpoint: str, model: str, key_variable: str, answer_tokens: int, concurrent: int, timeout_seconds: float
 ) -> ServerConfig:
     """Returns the settings of a server, as ServerConfig has them. Raises InputError."""
     from pydantic import ValidationError
@@ -48,7 +47,7 @@ def server_config(
             endpoint=endpoint,
             model=model,
             key_variable=key_variable,
-            answer_tokens=ANSWER_TOKENS,
+            answer_tokens=answer_tokens,
             temperature=0,
             concurrent=concurrent,
             timeout_seconds=timeout_seconds,
@@ -64,41 +63,45 @@ def judge_by_model(
     judging: Judging,
     config: ServerConfig,
     shown: Callable[[int, int], None],
-    say: Callable[[str], object] = lambda line: None,
-) -> list[str]:
-    """Grades the passages of all waiting questions, until the comparison is decided. Returns a line for each question
-    that was skipped because the model gave no grade.
+    say: Callable[[str], object],
+) -> None:
+    """Grades the passages of all waiting questions, until the comparison is decided or its plan is complete.
 
-    `shown(done, total)`: questions. `say`: shows a line when the server takes long. Raises InputError if the server
-    does not answer, or refuses its first request; the same command continues.
+    `shown(number, total)`: the question that is judged, from 1. `say`: shows a line when the server takes long, and
+    for each question that is skipped because a passage got no grade. Raises InputError if the server does not answer,
+    or if no passage of the first question gets a grade; the same command continues.
     """
-    skipped = []
     with Endpoint(config, prefix="--", say=say) as endpoint:
 
         def ask(messages: list[Message]) -> str:
             return endpoint.ask(messages).text
 
-        answers_some = False
-        while (state := judging.state())["question"] is not None and not state["decided"]:
+        while (state := judging.state())["question"] is not None and not state["decided"] and state["next_look"]:
             query_id, text = state["question"]["query_id"], state["question"]["text"]
-            shown(state["number"] - 1, state["total"])
+            shown(state["number"], state["total"])
             waiting = [one for one in state["passages"] if one["grade"] is None]
             running = {
                 endpoint.start(grade, ask, text, one["title"], one["text"]): one["passage_id"] for one in waiting
             }
+            problem, advice = "", "choose another model, or a larger --answer-tokens if it thinks first"
             for passage_id, found in _as_they_arrive(endpoint, running):
                 if isinstance(found, int):
                     judging.grade(query_id, passage_id, found)
-                    answers_some = True
-                elif isinstance(found, Failed) and not (isinstance(found, Refused) and answers_some):
-                    raise InputError(f"--endpoint {config.endpoint}: {found}; the same command continues")
-                else:
-                    judging.skip(query_id)
-                    skipped.append(f"question '{one_line(text)}' is skipped: {found or 'no grade'} for {passage_id}")
+                    continue
+                if isinstance(found, Failed):
+                    advice = "the same command continues"
+                if isinstance(found, Failed) and not isinstance(found, Refused):
+                    raise InputError(f"--endpoint {config.endpoint}: {found}; {advice}")
+                problem = f"{found or 'no grade'} for {passage_id}"
+                if judging.has_grades():
                     break
             for future in running:
                 future.cancel()
-    return skipped
+            if problem and not judging.has_grades():  # so the question is not the reason
+                raise InputError(f"--endpoint {config.endpoint}: {problem}, and no other passage has a grade; {advice}")
+            if problem:
+                judging.skip(query_id)
+                say(f"question '{one_line(text)}' is skipped: {problem}")
 
 
 Grading = dict[Future[int | None], str]

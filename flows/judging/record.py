@@ -70,7 +70,7 @@ class Skipped(Entry):
 
 
 class Undone(Entry):
-    """Takes the last grades or skip back that is not yet undone."""
+    """Undoes the last grades or skip that no line has undone yet."""
 
     entry: Literal["undo"] = "undo"
 

@@ -61,6 +61,8 @@ def choose_systems(store: Store, runs: Sequence[str], ways: Sequence[str]) -> li
                 name = UNNAMED.sub("-", f"{engine.run.name}-{run_id}-{by}")
                 label = f"{engine.run.name} {run_id}: {label}"
             systems.append(System(name, label, replace(engine, requested=by), by))
+    if len({one.name for one in systems}) < len(systems):
+        raise InputError("RUN: two of them are the same run")
     if len(systems) < 2:
         raise InputError("one system cannot be compared: name another RUN, or another method with --systems")
     collections = {one.engine.run.nodes[one.engine.part("ingest")].digest for one in systems}

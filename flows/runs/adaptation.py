@@ -22,7 +22,7 @@ class MachineOfRecipe(BaseModel):
 def adaptation(layer: Layer, device: DeviceName | None) -> dict[str, Any]:
     """Returns the fields of the section `adapt` for a recipe's device. `device`: instead of the recipe's.
 
-    A linear map takes a minute on a CPU. On a GPU all weights are trained, which costs ten and more times as much.
+    A linear map takes a minute on a CPU. On a GPU all weights are trained, which costs over 30 times as much.
     Raises InputError for a section `machine` that is not valid.
     """
     machine = validate(layer, MachineOfRecipe).machine

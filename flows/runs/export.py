@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from artifacts import files
-from artifacts.outside import store_around
+from artifacts.outside import check_outside
 from artifacts.records import Ref
 from artifacts.store import Store
 from flows.graph.run_schema import recipe_of
@@ -159,8 +159,7 @@ def export_run(
         raise InputError(f"--only {missing[0]}: the run of {chosen.engine.run.name} has none for {chosen.model}")
     if "onnx" in parts:
         _check_packages()
-    if (around := store_around(out)) is not None:
-        raise InputError(f"{out}: inside the store {around}; choose a folder outside")
+    check_outside(out)
     folder.check_out(out, overwrite)  # before long work
     digests = _check_artifacts(chosen, parts)
     try:

@@ -146,13 +146,14 @@ def _of_adapted(model: Model, layer: Layer, adapt: Mapping[str, Any]) -> dict[Ke
         ("model",): str(model.folder),
         ("tokenizer", "pretrained"): None,
         ("tokenizer", "path"): str(model.question.folder),
-        ("adapt", "queries"): adapt["queries"],
-        ("evaluate", "fusions"): [["bm25", "model"]],
     }
+    if _value(layer, ("adapt", "queries")) is None:  # no adaptation, which the user wants
+        place["adapt", "queries"] = adapt["queries"]
     sections = {
         "encoder": model.encoder,
         "encode": {"passage_tokens": model.passage_tokens},
         "adapt": {"trains": adapt["trains"]},
+        "evaluate": {"fusions": [["bm25", "model"]]},
         "attention": {"sections": 0},  # compares pre-trainings
     }
     return place | dict(_unset(layer, sections))

@@ -3,7 +3,8 @@
 Within `autocast` products have its type (bfloat16 or float16), as have the states between the layers. Sums, the
 statistics of norms and gradients of weights are float32. Outside of it everything is float32.
 
-Shapes: R rows, D dimensions, E outputs of a linear map.
+Shapes: R rows, D dimensions, E outputs of a linear map, I of a feed-forward network's first map, J = 2 I of a gated
+one; d pairs of a head's dimensions, H heads; V token, K type and L position embeddings.
 """
 
 import functools

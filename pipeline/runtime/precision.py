@@ -15,7 +15,7 @@ _precision: Precision | None = None
 
 
 def use_precision(precision: Precision | None) -> None:
-    """Sets the precision of this process. None, as at its start: float32 on a CPU, bfloat16 on a GPU."""
+    """Sets the precision of this process. None, as at its start: float32 on a CPU, low on a GPU."""
     global _precision
     _precision = precision
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -84,6 +85,9 @@ def judge(
     key_variable: Annotated[
         str, typer.Option(metavar="NAME", help="Environment variable with the server's key.")
     ] = "OPENAI_API_KEY",
+    answer_tokens: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Most tokens of an answer; a model that thinks first needs more.")
+    ] = 300,
     concurrent: Annotated[
         int, typer.Option(min=1, max=256, metavar="N", help="Requests to the server at the same time.")
     ] = 8,
@@ -112,7 +116,9 @@ def judge(
     if endpoint is not None or model is not None:
         if endpoint is None or model is None:
             raise InputError("--endpoint and --model belong together: a server's address, and the name of its model")
-        server = server_config(endpoint, model, key_variable, concurrent, timeout_seconds)
+        server = server_config(endpoint, model, key_variable, answer_tokens, concurrent, timeout_seconds)
+        if questions is None and log is None:
+            raise InputError("--endpoint: a language model types no questions; name some with --questions or --log")
     rules = Rules(check_measure(measure, depth), relevance, planned, seed)
     wanted = [] if questions is None else read_questions(questions)
     if log is not None:
@@ -127,25 +133,21 @@ def judge(
     place.check(settings)
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell that starts the command with & ignores SIGINT
         signal.signal(number, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt), ExitStack() as running:
+    with _java_errors(), ExitStack() as running:
         listener = running.enter_context(listening_socket(port)) if server is None else None
         with terminal.status("Loading ..."):
             from flows.judging.judging import Judging
             from flows.judging.server import serve
             from flows.judging.systems import open_systems, pooled
             from flows.serving.line_log import LineLog
-            from pipeline.bm25.java_child import JavaFailed
 
             opened = running.enter_context(open_systems(chosen))
             running.enter_context(place.held())
             place.start(settings, engine.collection)
             record = running.enter_context(LineLog(place.record, alone=True))
-            try:
-                judging = Judging(
-                    place, settings, record, wanted, lambda query_id, text: pooled(opened, query_id, text, depth, seed)
-                )
-            except JavaFailed as error:
-                raise InputError(str(error)) from None
+            judging = Judging(
+                place, settings, record, wanted, lambda query_id, text: pooled(opened, query_id, text, depth, seed)
+            )
 
         def print_address() -> None:
             for one in chosen:
@@ -153,15 +155,12 @@ def judge(
             terminal.print(f"\nPage:   http://{ADDRESS}:{port}\nStop:   Ctrl-C\n", highlight=False)
 
         labels = {one.name: one.label for one in chosen}
-        if listener is not None:
-            serve(judging, labels, listener, print_address)
-        elif server is not None:
-            with terminal.status("Judging ...") as status:
-                skipped = judge_by_model(
-                    judging, server, lambda n, of: status.update(f"Judging: question {n + 1} of {of}"), warn
-                )
-            for line in skipped:
-                warn(line)
+        with contextlib.suppress(KeyboardInterrupt):  # what is judged counts
+            if listener is not None:
+                serve(judging, labels, listener, print_address)
+            elif server is not None:
+                with terminal.status("Judging ...") as status:
+                    judge_by_model(judging, server, lambda n, of: status.update(f"Judging: question {n} of {of}"), warn)
         for line in judging.left_out:
             warn(f"{line}; it is left out")
         comparison = judging.comparison()
@@ -170,6 +169,17 @@ def judge(
         else:
             print_comparison(comparison, labels)
             terminal.print(f"{folder}: the judgements, in BEIR's layout", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _java_errors() -> Iterator[None]:
+    """Raises InputError if BM25's process fails."""
+    from pipeline.bm25.java_child import JavaFailed
+
+    try:
+        yield
+    except JavaFailed as error:
+        raise InputError(str(error)) from None
 
 
 def print_comparison(comparison: "Comparison", labels: dict[str, str]) -> None:

@@ -128,6 +128,13 @@ def test_a_mistake_is_one_line_and_exit_code_2(call_cli, tmp_path: Path, argumen
     assert result.stdout == ""
 
 
+def test_fuse_writes_nothing_into_a_store(tmp_path: Path) -> None:
+    put(tmp_path, "format.json", '{"format": 1}')
+    out = tmp_path / "objects" / "fused.trec"
+    result = CliRunner().invoke(app, ["fuse", "a.trec", "b.trec", "--out", str(out)])
+    assert f"--out {out}: inside the store" in str(result.exception)
+
+
 def test_fuse_writes_and_measures_the_joined_list(tmp_path: Path) -> None:
     first = put(tmp_path, "one.trec", "q Q0 a 1 2 x", "q Q0 b 2 1 x")
     second = put(tmp_path, "two.trec", "q Q0 b 1 9 x", "q Q0 a 2 1 x")

@@ -90,6 +90,16 @@ def test_what_cannot_be_written_leaves_nothing(store, log, tmp_path, options, wh
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log"]
 
 
+def test_a_log_of_test_questions_alone_says_so(store, tmp_path) -> None:
+    """As after `judge --log LOG` and `log-questions LOG --judged`."""
+    with ExitStack() as running:
+        judge(start(running, tmp_path / "judged", ["one"]), {"p0": 3})
+    log = write_log(tmp_path / "log", [("ONE", ["p0"], [1])] * 3)
+    arguments = ["log-questions", str(log), "--out", str(tmp_path / "clicked"), "--judged", str(tmp_path / "judged")]
+    message = str(CliRunner().invoke(app, [*arguments, "--store", str(store.root)]).exception)
+    assert "all questions with relevant passages are test questions of --judged" in message
+
+
 def test_the_log_of_another_collection_is_refused(store, tmp_path) -> None:
     other = write_log(tmp_path / "other", [("How?", ["x1"], [1])] * 3)
     arguments = ["log-questions", str(other), "--out", str(tmp_path / "clicked"), "--store", str(store.root)]

@@ -17,6 +17,7 @@ from flows.cli.main import app
 from flows.cli.serve import listening_socket
 from flows.deploy.processes import free_port
 from flows.judging.systems import choose_systems, open_systems, pooled
+from pipeline.bm25.java_child import JavaFailed
 from pipeline.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("kept_searchers")
@@ -76,10 +77,12 @@ def test_several_runs_of_a_collection_are_compared_by_what_answers_in_each(store
         ([], ["dense", "x"], "--systems x: no such search method"),
         ([], ["dense", "dense"], "--systems: one of them appears twice"),
         (["one", "one"], [], "RUN: one of them appears twice"),
+        (["one", "ID"], [], "RUN: two of them are the same run"),
         (["other"], [], "no measured run 'other'"),
     ],
 )
 def test_systems_that_cannot_be_compared_are_refused(store, runs, ways, what) -> None:
+    runs = [run.replace("ID", all_runs(store)[0].nodes["evaluate"].digest[:8]) for run in runs]
     if what is None:
         assert len(choose_systems(store, runs, ways)) == 3
         return
@@ -114,6 +117,8 @@ def test_a_question_has_the_first_passages_of_all_systems_shuffled(store, one_ve
         (["other"], "no measured run 'other'"),
         (["--out", "empty"], "--out empty: exists, and holds no judgements"),
         (["--store", "nothing"], "nothing: no such store"),
+        (["--endpoint", "http://127.0.0.1:9/v1"], "--endpoint and --model belong together"),
+        (["--endpoint", "http://127.0.0.1:9/v1", "--model", "m"], "a language model types no questions"),
         (["--out", "STORE/objects/mine"], "STORE/objects/mine: inside the store STORE; choose a folder outside"),
     ],
 )
@@ -135,3 +140,31 @@ def test_a_used_port_is_an_error_before_anything_is_written(store, tmp_path) -> 
         result = CliRunner().invoke(app, arguments)
     assert f"--port {port}: another program uses this port" in str(result.exception)
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.fixture
+def by_model(store, tmp_path: Path) -> list[str]:
+    """The options of a language model that judges one question."""
+    (tmp_path / "questions").write_text("merge?\n")
+    place = ["--out", str(tmp_path / "judged"), "--questions", str(tmp_path / "questions"), "--store", str(store.root)]
+    return ["judge", *place, "--systems", "bm25,dense", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m"]
+
+
+def test_an_interrupted_language_model_shows_the_comparison(by_model, one_vector, monkeypatch) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flows.judging.language_model.judge_by_model", interrupted)
+    result = CliRunner().invoke(app, by_model)
+    assert result.exit_code == 0
+    assert "0 questions, mean" in result.output
+
+
+def test_a_failure_of_bm25_while_a_language_model_judges_is_one_line(by_model, one_vector, monkeypatch) -> None:
+    def failed(*arguments: object) -> None:
+        raise JavaFailed("BM25 failed: no memory")
+
+    monkeypatch.setattr("flows.judging.language_model.judge_by_model", failed)
+    result = CliRunner().invoke(app, by_model)
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception) == "BM25 failed: no memory"

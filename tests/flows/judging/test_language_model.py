@@ -81,16 +81,17 @@ def answering(body: dict) -> Reply:
 
 def test_a_model_judges_all_questions_and_skips_what_it_cannot_grade(tmp_path: Path) -> None:
     shown: list[tuple[int, int]] = []
+    lines: list[str] = []
     with ExitStack() as running, server(answering) as model:
         judging = start(running, tmp_path / "judged", ["one", "odd", "two"])
         used = config(endpoint=model.address, model="tiny")
-        lines = judge_by_model(judging, used, lambda done, total: shown.append((done, total)))
+        judge_by_model(judging, used, lambda number, total: shown.append((number, total)), lines.append)
     assert read_qrels(tmp_path / "judged/qrels/test.tsv") == {
         query_id: {"p0": 3, "p1": 1, "p2": 0, "p3": 0} for query_id in ("q1", "q3")
     }
     (line,) = lines
     assert line.startswith("question 'odd' is skipped: no grade for p")
-    assert shown[0] == (0, 3)
+    assert shown == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_a_failing_server_ends_in_one_line_and_the_same_command_resumes(tmp_path: Path) -> None:
@@ -98,10 +99,10 @@ def test_a_failing_server_ends_in_one_line_and_the_same_command_resumes(tmp_path
         judging = start(running, tmp_path / "judged", ["one", "two"])
         used = config(endpoint=model.address, model="tiny", concurrent=1)
         with pytest.raises(InputError, match=r"^--endpoint http.*status 500: oops.*; the same command continues$"):
-            judge_by_model(judging, used, lambda done, total: None)
+            judge_by_model(judging, used, lambda number, total: None, print)
     with ExitStack() as running, server([chat("grade: 0")]) as model:
         judging = start(running, tmp_path / "judged", ["one", "two"])
-        judge_by_model(judging, config(endpoint=model.address, model="tiny"), lambda done, total: None)
+        judge_by_model(judging, config(endpoint=model.address, model="tiny"), lambda number, total: None, print)
         assert len(model.requests) == 2 + 4
     assert read_qrels(tmp_path / "judged/qrels/test.tsv")["q1"] == {"p0": 2, "p1": 1, "p2": 0, "p3": 0}
 
@@ -116,11 +117,11 @@ def test_a_person_and_a_model_do_not_share_a_folder(tmp_path: Path) -> None:
 
 def test_a_wrong_address_is_an_error_of_the_option() -> None:
     with pytest.raises(InputError, match=r"^--endpoint: an address such as"):
-        server_config("nonsense", "tiny", "OPENAI_API_KEY", 8, 120.0)
+        server_config("nonsense", "tiny", "OPENAI_API_KEY", 300, 8, 120.0)
     with pytest.raises(InputError, match=r"^--key-variable: the name of an environment variable"):
-        server_config("http://127.0.0.1:9/v1", "tiny", "sk-secret", 8, 120.0)
+        server_config("http://127.0.0.1:9/v1", "tiny", "sk-secret", 300, 8, 120.0)
     with pytest.raises(InputError, match=r"^--timeout-seconds: Input should be greater than 0"):
-        server_config("http://127.0.0.1:9/v1", "tiny", "OPENAI_API_KEY", 8, 0.0)
+        server_config("http://127.0.0.1:9/v1", "tiny", "OPENAI_API_KEY", 300, 8, 0.0)
 
 
 def test_a_passage_that_the_server_refuses_skips_its_question_and_ends_nothing(tmp_path: Path) -> None:
@@ -133,14 +134,48 @@ def test_a_passage_that_the_server_refuses_skips_its_question_and_ends_nothing(t
     with ExitStack() as running, server(filtering) as model:
         judging = start(running, tmp_path / "judged", ["one", "two", "three"])
         used = config(endpoint=model.address, model="tiny")
-        (line,) = judge_by_model(judging, used, lambda done, total: None)
+        lines: list[str] = []
+        judge_by_model(judging, used, lambda number, total: None, lines.append)
+    (line,) = lines
     assert "question 'two' is skipped: status 400: content filter" in line
     assert [*read_qrels(tmp_path / "judged/qrels/test.tsv")] == ["q1", "q3"]
     with ExitStack() as running, server([Reply(400, b"no such model")]) as model:
         judging = start(running, tmp_path / "other", ["one", "two"])
-        with pytest.raises(InputError, match="status 400: no such model; the same command continues"):
-            judge_by_model(judging, config(endpoint=model.address, model="tiny"), lambda done, total: None)
+        with pytest.raises(InputError, match=r"status 400: no such model for p., and no other .*; the same command"):
+            judge_by_model(judging, config(endpoint=model.address, model="tiny"), lambda number, total: None, print)
         assert judging.state()["skipped"] == 0
+
+
+def test_a_refusal_of_the_first_passage_skips_its_question_and_others_are_judged(tmp_path: Path) -> None:
+    """Else the same command could never continue."""
+
+    def filtering(body: dict) -> Reply:
+        text = body["messages"][1]["content"]
+        refused = "Question: one" in text and "p0" in text
+        return Reply(400, b'{"error": {"message": "content filter"}}') if refused else answering(body)
+
+    for _ in range(2):
+        with ExitStack() as running, server(filtering) as model:
+            judging = start(running, tmp_path / "judged", ["one", "two"])
+            judge_by_model(judging, config(endpoint=model.address, model="tiny"), lambda number, total: None, print)
+    assert [*read_qrels(tmp_path / "judged/qrels/test.tsv")] == ["q2"]
+
+
+def test_a_model_that_never_grades_is_an_error_and_skips_nothing(tmp_path: Path) -> None:
+    """A reasoning model that is cut within its thoughts would else leave out all questions, for good."""
+    with ExitStack() as running, server([chat("<think>long")]) as model:
+        judging = start(running, tmp_path / "judged", ["one", "two"])
+        with pytest.raises(InputError, match=r"no grade for p., and no other passage .*--answer-tokens"):
+            judge_by_model(judging, config(endpoint=model.address, model="tiny"), lambda number, total: None, print)
+        assert judging.state()["skipped"] == 0
+
+
+def test_a_model_stops_at_the_end_of_the_plan(tmp_path: Path) -> None:
+    """A log of thousands of questions would else cost all of them."""
+    with ExitStack() as running, server([chat("grade: 1")]) as model:
+        judging = start(running, tmp_path / "judged", [f"question {n}" for n in range(14)])
+        judge_by_model(judging, config(endpoint=model.address, model="tiny"), lambda number, total: None, print)
+    assert judging.comparison().questions == settings().rules.planned == 10
 
 
 def test_a_slow_answer_holds_back_no_other_grade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +197,6 @@ def test_a_slow_answer_holds_back_no_other_grade(tmp_path: Path, monkeypatch: py
 
         monkeypatch.setattr(judging, "_add", interrupted_after_three)
         with pytest.raises(KeyboardInterrupt):
-            judge_by_model(judging, config(endpoint=model.address, model="tiny"), lambda done, total: None)
+            judge_by_model(judging, config(endpoint=model.address, model="tiny"), lambda number, total: None, print)
     grades = [one["grade"] for one in judging.state()["passages"]]
     assert grades == [None, 1, 1, 1]

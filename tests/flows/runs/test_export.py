@@ -236,9 +236,9 @@ def test_a_missing_evaluation_is_refused(store, tmp_path):
 
 def test_a_folder_inside_the_store_is_refused(store, tmp_path):
     line = "out: inside the store .*; choose a folder outside"
-    refused(store, store.root / "out", line)
+    refused(store, store.root / "out", line, StoreError)
     (tmp_path / "link").symlink_to(store.root)
-    refused(store, tmp_path / "link" / "out", line)
+    refused(store, tmp_path / "link" / "out", line, StoreError)
 
 
 def test_missing_extra_packages_are_reported(store, tmp_path, monkeypatch):

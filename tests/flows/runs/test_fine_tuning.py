@@ -111,6 +111,16 @@ def test_the_users_file_says_what_is_adapted_on_a_gpu(monkeypatch, store: Store,
     path.write_text("extends: text\nname: mine\nadapt: {trains: map}\n")
     recipe = resolve(str(path), fine_tuning(store, str(path), folder, None, adapt=True).settings)
     assert (recipe.adapt.trains, recipe.adapt.queries) == ("map", 1000)
+    assert recipe.evaluate.fusions == [["bm25", "model"]]
+
+
+def test_adapt_keeps_queries_and_fusions_of_the_users_file(store: Store, tmp_path: Path) -> None:
+    path, folder = tmp_path / "mine.yaml", str(sentence(tmp_path / "m"))
+    fusions = [["bm25", "model"], ["bm25", "adapted"]]
+    sections = f"adapt: {{queries: 3000}}\nevaluate: {{fusions: {json.dumps(fusions)}}}\n"
+    path.write_text(f"extends: text\nname: mine\n{sections}")
+    recipe = resolve(str(path), fine_tuning(store, str(path), folder, None, adapt=True).settings)
+    assert (recipe.adapt.queries, recipe.evaluate.fusions) == (3000, fusions)
 
 
 @pytest.mark.parametrize(("setting", "error"), [("device=x", "Input should be"), ("x=1", "unknown field")])
