@@ -10,8 +10,8 @@ from typing import Any
 
 from flows.judging.comparison import Comparison, compare
 from flows.judging.folder import JudgingFolder, Settings
-from flows.judging.questions import Wanted, check_question_text
-from flows.judging.record import Asked, Graded, Line, Noted, Skipped, Undone, minutes, read_record, replay
+from flows.judging.questions import WaitingQuestion, check_question_text
+from flows.judging.record import Graded, Line, Noted, PooledQuestion, Skipped, Undone, minutes, read_record, replay
 from flows.serving.line_log import LineLog
 from pipeline.data.text.same_words import same_words
 from pipeline.errors import InputError
@@ -20,7 +20,7 @@ from pipeline.notices import one_line
 
 LONGEST_NOTE = 2000
 """Characters."""
-Pool = Callable[[str, str], Asked]
+Pool = Callable[[str, str], PooledQuestion]
 """(id, text) -> the question with its passages."""
 
 
@@ -30,7 +30,7 @@ class Judging:
     """
 
     def __init__(
-        self, folder: JudgingFolder, settings: Settings, log: LineLog, wanted: Sequence[Wanted], pool: Pool
+        self, folder: JudgingFolder, settings: Settings, log: LineLog, wanted: Sequence[WaitingQuestion], pool: Pool
     ) -> None:
         self._folder = folder
         self._settings = settings
@@ -96,7 +96,7 @@ class Judging:
             known = [asked.text for asked in self._judgements.questions.values()]
             if same_words(text) in {same_words(one) for one in (*known, *(one.text for one in self._waiting))}:
                 raise InputError("this question is there already")
-            self._waiting.append(Wanted(text))
+            self._waiting.append(WaitingQuestion(text))
             try:
                 left_out = self._proceed()
             except InputError:
@@ -115,7 +115,7 @@ class Judging:
         with self._lock:
             return any(self._judgements.grades.values())
 
-    def _open(self, query_id: str) -> Asked:
+    def _open(self, query_id: str) -> PooledQuestion:
         asked = self._judgements.open_question
         if asked is None or asked.query_id != query_id:
             raise InputError("this question is no longer open; reload the page")
@@ -132,7 +132,7 @@ class Judging:
         self._lines.append(line)
         self._judgements = replay(self._lines)
 
-    def _proceed(self) -> list[Wanted]:
+    def _proceed(self) -> list[WaitingQuestion]:
         """Opens the next question, if none is open, and writes the files if the complete questions have changed.
 
         Returns the questions that the systems could not answer.

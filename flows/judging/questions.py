@@ -15,7 +15,7 @@ from pipeline.errors import InputError
 from pipeline.notices import one_line
 
 
-class Wanted(NamedTuple):
+class WaitingQuestion(NamedTuple):
     """A question that waits."""
 
     text: str
@@ -23,18 +23,18 @@ class Wanted(NamedTuple):
     """Empty: it gets one with its passages."""
 
 
-def read_questions(path: Path) -> list[Wanted]:
+def read_questions(path: Path) -> list[WaitingQuestion]:
     """Returns `all_questions`, equal ones once."""
     return distinct(all_questions(path))
 
 
-def all_questions(path: Path) -> list[Wanted]:
+def all_questions(path: Path) -> list[WaitingQuestion]:
     """Returns the questions of a file: one per line, or BEIR's queries.jsonl.
 
     Raises InputError, with file and line, for what cannot be read, for a question that is too long and for an id that
     appears twice.
     """
-    found: list[Wanted] = []
+    found: list[WaitingQuestion] = []
     places: dict[str, str] = {}
     for place, one in _rows(path):
         check_question_text(place, one.text)
@@ -47,12 +47,12 @@ def all_questions(path: Path) -> list[Wanted]:
     return found
 
 
-def _rows(path: Path) -> Iterable[tuple[str, Wanted]]:
+def _rows(path: Path) -> Iterable[tuple[str, WaitingQuestion]]:
     _, first = next(table_lines(path), (0, ""))
     if not first.lstrip().startswith("{"):
-        return ((f"{path}:{number}", Wanted(line.strip())) for number, line in table_lines(path))
+        return ((f"{path}:{number}", WaitingQuestion(line.strip())) for number, line in table_lines(path))
     return (
-        (place, Wanted(text_of(place, row, "text").strip(), text_of(place, row, "_id", required=False)))
+        (place, WaitingQuestion(text_of(place, row, "text").strip(), text_of(place, row, "_id", required=False)))
         for place, row in json_lines(path)
     )
 
@@ -66,7 +66,7 @@ def check_question_text(place: str, text: str) -> None:
         raise InputError(f"{place}: the question is too long: {len(text):,} characters (maximum {LONGEST:,})")
 
 
-def sample_questions(log: Path, seed: int) -> list[Wanted]:
+def sample_questions(log: Path, seed: int) -> list[WaitingQuestion]:
     """Returns the distinct questions of a log of searches in random order: those of a random sample of its searches, so
     that frequent questions tend to come first.
 
@@ -80,12 +80,12 @@ def sample_questions(log: Path, seed: int) -> list[Wanted]:
     forms = dict.fromkeys(same_words(search.question) for search in unconditional)
     if not texts:
         raise InputError(f"{log}: has no question without a condition")
-    return [Wanted(texts[form]) for form in forms if form in texts]
+    return [WaitingQuestion(texts[form]) for form in forms if form in texts]
 
 
-def distinct(questions: Iterable[Wanted]) -> list[Wanted]:
+def distinct(questions: Iterable[WaitingQuestion]) -> list[WaitingQuestion]:
     """Returns the first of equal questions."""
-    found: dict[str, Wanted] = {}
+    found: dict[str, WaitingQuestion] = {}
     for one in questions:
         found.setdefault(same_words(one.text), one)
     return [*found.values()]

@@ -43,7 +43,7 @@ class PooledPassage(BaseModel):
     """(start, end) of words of the excerpt, in characters."""
 
 
-class Asked(Entry):
+class PooledQuestion(Entry):
     """A question, with the passages to judge, in the order in which they are shown."""
 
     entry: Literal["question"] = "question"
@@ -84,7 +84,7 @@ class Noted(Entry):
     text: str
 
 
-Line = Annotated[Asked | Graded | Skipped | Undone | Noted, Field(discriminator="entry")]
+Line = Annotated[PooledQuestion | Graded | Skipped | Undone | Noted, Field(discriminator="entry")]
 LINE: TypeAdapter[Line] = TypeAdapter(Line)
 
 
@@ -92,7 +92,7 @@ LINE: TypeAdapter[Line] = TypeAdapter(Line)
 class Judgements:
     """What the lines of a record say together."""
 
-    questions: dict[str, Asked] = field(default_factory=dict)
+    questions: dict[str, PooledQuestion] = field(default_factory=dict)
     """In the order in which they were asked."""
     grades: dict[str, dict[str, int]] = field(default_factory=dict)
     """{question: {passage: grade}} of each question."""
@@ -106,7 +106,7 @@ class Judgements:
         return query_id not in self.skipped and len(self.grades[query_id]) < len(self.questions[query_id].passages)
 
     @property
-    def open_question(self) -> Asked | None:
+    def open_question(self) -> PooledQuestion | None:
         """The first question that is open."""
         return next((one for query_id, one in self.questions.items() if self.is_open(query_id)), None)
 
@@ -127,7 +127,7 @@ def replay(lines: Sequence[Line]) -> Judgements:
             undone.add(undoable.pop())
     found = Judgements(can_undo=bool(undoable))
     for n, line in enumerate(lines):
-        if isinstance(line, Asked):
+        if isinstance(line, PooledQuestion):
             if line.query_id in found.questions:
                 raise ValueError(f"{n + 1}: question '{one_line(line.query_id)}' appears twice")
             found.questions[line.query_id] = line

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from artifacts.store import Store
-from flows.judging.record import Asked, PooledPassage
+from flows.judging.record import PooledPassage, PooledQuestion
 from flows.runs.evaluated import ID_LENGTH, find_evaluated
 from flows.serving.ask import ask, check_question
 from flows.serving.engine import By, Engine, newest_engine
@@ -107,7 +107,7 @@ def open_systems(systems: Sequence[System]) -> Iterator[list[Opened]]:
         yield opened
 
 
-def pooled(systems: Sequence[Opened], query_id: str, text: str, depth: int, seed: int) -> Asked:
+def pooled(systems: Sequence[Opened], query_id: str, text: str, depth: int, seed: int) -> PooledQuestion:
     """Returns a question with the first `depth` passages of each system, in an order that depends on `seed` and the
     question alone, so that nothing shows which system found a passage.
 
@@ -123,7 +123,9 @@ def pooled(systems: Sequence[Opened], query_id: str, text: str, depth: int, seed
         rankings[system.name] = [answer.passage_id for answer in answers]
     pool = sorted({passage_id for ranked in rankings.values() for passage_id in ranked})
     random.Random(f"{seed} {text}").shuffle(pool)
-    return Asked(query_id=query_id, text=text, passages=shown(systems[0].session, text, pool), rankings=rankings)
+    return PooledQuestion(
+        query_id=query_id, text=text, passages=shown(systems[0].session, text, pool), rankings=rankings
+    )
 
 
 def shown(session: Session, text: str, passage_ids: Sequence[str]) -> list[PooledPassage]:

@@ -10,8 +10,8 @@ from searched import write_collection
 from flows.judging.comparison import Rules
 from flows.judging.folder import JudgingFolder, Settings
 from flows.judging.judging import Judging
-from flows.judging.questions import Wanted
-from flows.judging.record import Asked, PooledPassage
+from flows.judging.questions import WaitingQuestion
+from flows.judging.record import PooledPassage, PooledQuestion
 from flows.serving.line_log import LineLog
 
 RULES = Rules("nDCG@10", 1, 10, 42)
@@ -24,13 +24,15 @@ def settings(rankings: Rankings = GOOD_BAD, rules: Rules = RULES) -> Settings:
     return Settings("collection", {name: f"run {name}" for name in rankings}, 10, rules)
 
 
-def pool_of(rankings: Rankings) -> Callable[[str, str], Asked]:
+def pool_of(rankings: Rankings) -> Callable[[str, str], PooledQuestion]:
     """The same rankings for each question; the passages are shown in the order of their ids."""
 
-    def pool(query_id: str, text: str) -> Asked:
+    def pool(query_id: str, text: str) -> PooledQuestion:
         ids = sorted({one for ranked in rankings.values() for one in ranked})
         shown = [PooledPassage(passage_id=i, title=i, text=i, excerpt=i, highlights=[]) for i in ids]
-        return Asked(query_id=query_id, text=text, passages=shown, rankings={n: [*r] for n, r in rankings.items()})
+        return PooledQuestion(
+            query_id=query_id, text=text, passages=shown, rankings={n: [*r] for n, r in rankings.items()}
+        )
 
     return pool
 
@@ -47,7 +49,7 @@ def start(
         write_collection(collection, PASSAGES, [], [])
     folder.start(one, collection)
     log = running.enter_context(LineLog(folder.record, alone=True))
-    return Judging(folder, one, log, [Wanted(text) for text in questions], pool_of(rankings))
+    return Judging(folder, one, log, [WaitingQuestion(text) for text in questions], pool_of(rankings))
 
 
 def judge(judging: Judging, grades: Mapping[str, int]) -> dict[str, Any]:

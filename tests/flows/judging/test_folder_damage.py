@@ -11,7 +11,7 @@ from judged import judge, settings, start
 
 from flows.judging.folder import JudgingFolder
 from flows.judging.judging import Judging
-from flows.judging.questions import Wanted, read_questions
+from flows.judging.questions import WaitingQuestion, read_questions
 from flows.serving.line_log import LineLog
 from pipeline.data.qrels import read_qrels
 from pipeline.errors import InputError
@@ -158,7 +158,12 @@ def test_a_question_that_no_system_can_answer_does_not_stop_the_others(folder: P
                 raise InputError("the question has no words")
             return first._pool(query_id, text)
 
-        wanted = [Wanted("???"), *map(Wanted, QUESTIONS), Wanted("?!"), Wanted("three")]
+        wanted = [
+            WaitingQuestion("???"),
+            *map(WaitingQuestion, QUESTIONS),
+            WaitingQuestion("?!"),
+            WaitingQuestion("three"),
+        ]
         judging = Judging(first._folder, first._settings, first._log, wanted, pool)
         judging.grade("q2", None, 0)
         assert judging.state()["question"]["text"] == "three"
