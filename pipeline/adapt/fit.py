@@ -6,7 +6,7 @@ import numpy as np
 
 from pipeline.adapt import teacher
 from pipeline.adapt.config import AdaptConfig
-from pipeline.adapt.guard import compare
+from pipeline.adapt.guard import AGREEING, compare
 from pipeline.adapt.linear_map import training_lists
 from pipeline.adapt.queries import GeneratedQuery, generate
 from pipeline.adapt.students import PassageInputs, Taught, with_both_encoders, with_map, with_query_encoder
@@ -57,8 +57,9 @@ def fit(
     model.encoder.to(device)
     training = Training(settings, Path(checkpoint), Path(out), Path(checkpoints), own_machine, device, progress)
     query_QE = encode_rows(model.encoder, ids, training.budget(model.encoder))
-    lexical = teacher.bm25_run(Path(bm25), texts, settings.depth + 1, in_parquet(Path(collection)), progress)
-    dense = teacher.dense_run(query_QE, opened, settings.depth + 1)
+    depth = max(settings.depth, AGREEING)  # the guard compares lists of equal length
+    lexical = teacher.bm25_run(Path(bm25), texts, depth + 1, in_parquet(Path(collection)), progress)
+    dense = teacher.dense_run(query_QE, opened, depth + 1)
     fused = teacher.teach(lexical, dense, source_Q, settings.depth)
 
     last = len(learned)
@@ -74,7 +75,8 @@ def fit(
         assert passages is not None
         data = Tokens.open(Path(passages["tokens"]))
         form = read_form(EncoderConfig(**encoder), training.checkpoint, data.specials)
-        adapted = with_both_encoders(taught, training, PassageInputs(data, form, passages["limit"]), teacher_run)
+        listed = of_queries(teacher.teach(lexical, dense, source_Q, depth), last, len(texts))
+        adapted = with_both_encoders(taught, training, PassageInputs(data, form, passages["limit"]), listed)
     guarded = compare(
         teacher_run, of_queries(dense, last, len(texts)), adapted.guard_run, source_Q[last:], settings.seed
     )

@@ -41,7 +41,10 @@ class GuardResult(NamedTuple):
 
 
 def compare(fused: Run, start: Run, adapted: Run, source_Q: np.ndarray, seed: int) -> GuardResult:
-    """Compares the lists of the model as it was and of the adapted one. `source_Q`: passages that are left out."""
+    """Compares the lists of the model as it was and of the adapted one. `source_Q`: passages that are left out.
+
+    Both lists have the first AGREEING passages besides the source: a shorter list would agree less by its length alone.
+    """
     grades = {
         query: {p: AGREEING + 1 + place for p, place in places.items()} for query, places in _ranks(fused).items()
     }

@@ -101,12 +101,12 @@ def with_query_encoder(taught: Taught, training: Training) -> Adapted:
     return Adapted(taught.divergence(training.config, query_QE), run, write)
 
 
-def with_both_encoders(taught: Taught, training: Training, passages: PassageInputs, teacher_guard_run: Run) -> Adapted:
+def with_both_encoders(taught: Taught, training: Training, passages: PassageInputs, listed: Run) -> Adapted:
     """Trains all weights. Of the passages, only those of the teacher's lists are encoded for the guard.
 
-    The adapted model ranks `teacher_guard_run` again: a passage that neither BM25 nor the start lists cannot lower its
-    agreement, so that with short lists (`depth`) the guard is too kind. Raises InputError if the model does not fit
-    the passages.
+    The adapted model ranks `listed` again, the guard's queries' first passages by BM25 and by the start, at least
+    AGREEING of each: a passage in neither list cannot lower its agreement, so that with short lists (`depth`) the guard
+    is a little too kind. Raises InputError if the model does not fit the passages.
     """
     towers = Towers(load_encoders(training.checkpoint), None)
     for one in towers.encoders:
@@ -117,11 +117,11 @@ def with_both_encoders(taught: Taught, training: Training, passages: PassageInpu
     most_tokens = settings.batch_queries * (max(len(row) for row in taught.ids) + settings.candidates * limit)
     train_both_encoders(training, towers, taught.ids[:first], taught.lists, passages.rows, most_tokens)
     query_QE = encode_rows(towers.encoders[0], taught.ids, training.budget(towers.encoders[0]))
-    row_U = np.unique(np.concatenate([taught.lists.row_QK.ravel(), teacher_guard_run.passage_R]))
+    row_U = np.unique(np.concatenate([taught.lists.row_QK.ravel(), listed.passage_R]))
     vectors_UE = encode_passages(towers.encoders[1], passages, row_U, training)
     lists = replace(taught.lists, query_QE=query_QE[:first], row_QK=np.searchsorted(row_U, taught.lists.row_QK))
     after = divergence_of(training.config, lists, vectors_UE, taught.normalise)
-    run = ranked_again(teacher_guard_run, query_QE[first:], row_U, vectors_UE)
+    run = ranked_again(listed, query_QE[first:], row_U, vectors_UE)
     return Adapted(after, run, partial(write_both, towers, training))
 
 

@@ -66,7 +66,10 @@ def first(run: Run, depth: int) -> Run:
 
 
 def teach(bm25: Run, dense: Run, source_Q: np.ndarray, depth: int) -> Run:
-    """Returns the fused list of each query without its own passage. The two lists are longer than `depth` by one."""
+    """Returns the fused list of each query without its own passage.
+
+    `bm25`, `dense`: lists of at least `depth` + 1 passages, where the collection has so many.
+    """
     return fuse([first(without(run, source_Q), depth) for run in (bm25, dense)], EQUAL)
 
 

@@ -119,6 +119,14 @@ def test_a_refused_model_is_the_start(corpus: Corpus, work, inline, tmp_path, mo
     assert before == after
 
 
+@pytest.mark.parametrize("depth", [20, 5])
+def test_an_equal_model_has_an_equal_agreement(corpus: Corpus, work, inline, monkeypatch, depth: int) -> None:
+    """Also if the teacher's lists are shorter than those of the guard."""
+    monkeypatch.setattr("pipeline.adapt.students.train_map", lambda *_: np.eye(24, dtype=np.float32))
+    metrics = build(EASY.model_copy(update={"depth": depth, "candidates": 5}), corpus, work())
+    assert metrics["agreement_after"] == pytest.approx(metrics["agreement_before"], abs=2e-3)  # by rounding
+
+
 def test_too_few_words_leave_the_model_as_it_is(corpus: Corpus, work, inline) -> None:
     done = work("short")
     metrics = build(EASY.model_copy(update={"guard_words": (90, 90)}), corpus, done)

@@ -39,10 +39,15 @@ def test_all_weights_learn_and_the_guard_encodes_the_passages_again(corpus: Corp
     assert any((tuned[name] != x).any() for name, x in start.items())
 
 
-def test_the_guard_sees_what_the_index_of_the_model_as_it_is_shows(corpus: Corpus, work, inline, monkeypatch) -> None:
-    """Without any change of the weights the lists that are ranked again have the agreement of the index's lists."""
+@pytest.mark.parametrize("depth", [20, 5])
+def test_the_guard_sees_what_the_index_of_the_model_as_it_is_shows(
+    corpus: Corpus, work, inline, monkeypatch, depth: int
+) -> None:
+    """Without any change of the weights the lists that are ranked again have the agreement of the index's lists, also
+    if the teacher's lists are shorter than the guard's.
+    """
     monkeypatch.setattr(loop, "train", lambda *_, **__: [])
-    metrics = build(corpus, work())
+    metrics = build(corpus, work(), depth=depth, candidates=5)
     assert metrics["agreement_after"] == pytest.approx(metrics["agreement_before"], abs=2e-3)  # vectors are not float16
     assert metrics["divergence_after"] == pytest.approx(metrics["divergence_before"], rel=1e-2)
 

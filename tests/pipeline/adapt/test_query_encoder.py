@@ -4,6 +4,7 @@ import json
 from functools import partial
 
 import numpy as np
+import pytest
 from adapted import EASY, ENCODER, Corpus, check_learned, check_resumes, with_two_encoders
 from indexes import write_embeddings
 from ready import WORDS, theirs
@@ -16,6 +17,7 @@ from pipeline.dense import shard_reuse
 from pipeline.dense.question_encoder import question_encoder
 from pipeline.modeling.biencoder import frozen_encoders
 from pipeline.runtime.work import Metrics, Work
+from pipeline.training import loop
 
 CONFIG = EASY.model_copy(update={"trains": "query_encoder", "guard_p": 0.9})
 TEXTS = [" ".join(WORDS[n : n + 4]) for n in range(12)]
@@ -46,6 +48,14 @@ def test_the_question_encoder_learns_and_passages_keep_theirs(corpus: Corpus, wo
     assert json.loads((mapped.out / "embeddings.json").read_text())["model"] == shard_reuse.model(done.out)
     for path in sorted(embeddings.glob("*.npy")):
         assert (mapped.out / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("depth", [20, 5])
+def test_without_a_change_the_agreement_stays(corpus: Corpus, work, inline, monkeypatch, depth: int) -> None:
+    monkeypatch.setattr(loop, "train", lambda *_, **__: [])
+    metrics = build(corpus, work(), depth=depth, candidates=5)
+    assert metrics["agreement_after"] == pytest.approx(metrics["agreement_before"], abs=1e-6)
+    assert metrics["used"] == "no"
 
 
 def test_a_resumed_training_has_equal_bytes(corpus: Corpus, work, inline, accepting) -> None:
