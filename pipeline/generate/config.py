@@ -115,7 +115,7 @@ class GenerateConfig(ServerConfig):
     seed: Seed
     """Seed of the choice of passages, and of sampling by a local model."""
     batch: Count
-    """Prompts of a local model at the same time."""
+    """Prompts of a local model at the same time; one if `temperature` is above 0, so that it changes no answer."""
     price_per_million_tokens: Price | None
     """null: no cost is known."""
     max_requests: Whole | None = Field(ge=0)

@@ -37,10 +37,12 @@ def write(
     and written, and `too_long`: requests without an answer, because they are longer than the model's input.
     """
     writer = Writer(Path(folder), device, config)
+    # Sampled tokens are drawn for a whole batch: alone, a prompt has the same answer whatever else is still missing.
+    size = 1 if config["temperature"] else config["batch"]
     counts: Metrics = {"input_tokens": 0, "output_tokens": 0, "too_long": 0}
     read, written, too_long, done = 0, 0, 0, 0
     with AnswerStore(Path(answers)) as store:
-        for batch in _batches(Path(prompts), writer, config["batch"]):
+        for batch in _batches(Path(prompts), writer, size):
             fitting = [(key, ids) for key, ids in batch if len(ids) <= writer.longest]
             too_long += len(batch) - len(fitting)
             found = writer.answer(fitting) if fitting else []
@@ -112,7 +114,10 @@ class Writer:
         return ids
 
     def answer(self, prompts: Sequence[Prompt]) -> list[tuple[str, Answer]]:
-        """Returns the answer to each prompt."""
+        """Returns the answer to each prompt. Sampling starts from the seed and the first prompt's key.
+
+        Raises InputError if the memory of a GPU is too small.
+        """
         import torch
 
         config, returned = self.config, self.config["questions"] if self.config["prompt"] == "passage" else 1
@@ -133,7 +138,7 @@ class Writer:
                     **sampling,
                 )
         except torch.OutOfMemoryError:
-            raise InputError(f"generate.batch ({config['batch']}): too large for this GPU's memory; lower it") from None
+            raise InputError(out_of_memory(len(prompts))) from None
         if not self.is_seq2seq:
             output_RL = output_RL[:, padded["input_ids"].shape[1] :]
         texts = self.tokenizer.batch_decode(output_RL, skip_special_tokens=True)
@@ -142,6 +147,13 @@ class Writer:
             (key, Answer("\n".join(texts[row : row + returned]), len(ids), sum(lengths[row : row + returned])))
             for row, (key, ids) in zip(range(0, len(texts), returned), prompts, strict=True)
         ]
+
+
+def out_of_memory(prompts: int) -> str:
+    """Returns what is too large for a GPU, and what to do."""
+    if prompts > 1:
+        return f"generate.batch: {prompts} prompts at a time are too large for this GPU's memory; lower it"
+    return "generate: a single prompt is too large for this GPU's memory; lower generate.passage_words"
 
 
 def without_system(messages: Sequence[Message]) -> list[Message]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from language_models import TEMPLATE, WITHOUT_SYSTEM, config, write_causal, write_t5
 from ready import plain
 
@@ -40,15 +41,16 @@ def answers(folder: Path, tmp_path: Path, name: str, texts: list[int], **fields)
         return [store.get(f"{i:064x}") for i in texts], counts
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("kind", ["t5", "causal", "template"])
-def test_each_prompt_gets_the_answer_that_it_gets_alone(tmp_path: Path, kind: str) -> None:
+def test_each_prompt_gets_the_answer_that_it_gets_alone(tmp_path: Path, kind: str, temperature: float) -> None:
     folder = tmp_path / kind
     {"t5": write_t5, "causal": lambda f: write_causal(f, None), "template": write_causal}[kind](folder)
-    every, counts = answers(folder, tmp_path, "every", [0, 1, 2, 3, 4])
+    every, counts = answers(folder, tmp_path, "every", [0, 1, 2, 3, 4], temperature=temperature)
     assert all(answer is not None and 0 < answer.output_tokens <= 7 for answer in every)
     assert counts["output_tokens"] == sum(answer.output_tokens for answer in every)
-    assert answers(folder, tmp_path, "again", [0, 1, 2, 3, 4])[0] == every
-    alone = [answers(folder, tmp_path, f"alone{i}", [i])[0][0] for i in range(5)]
+    assert answers(folder, tmp_path, "again", [0, 1, 2, 3, 4], temperature=temperature)[0] == every
+    alone = [answers(folder, tmp_path, f"alone{i}", [i], temperature=temperature)[0][0] for i in range(5)]
     assert alone == every
 
 
@@ -94,6 +96,17 @@ def test_instructions_longer_than_the_input_get_no_answer(tmp_path: Path) -> Non
     found, counts = answers(write_causal(tmp_path / "short", positions=40), tmp_path, "long", [0, 1])
     assert found == [None, None]
     assert counts["too_long"] == 2
+
+
+@pytest.mark.parametrize(("prompts", "message"), [(2, r"generate\.batch: 2 prompts"), (1, "a single prompt")])
+def test_too_little_memory_is_one_line(tmp_path: Path, monkeypatch, prompts: int, message: str) -> None:
+    def full(**_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    writer = Writer(write_causal(tmp_path / "m"), "cpu", settings())
+    monkeypatch.setattr(writer.model, "generate", full)
+    with pytest.raises(InputError, match=message):
+        writer.answer([(f"{n:064x}", [3, 4]) for n in range(prompts)])
 
 
 def test_folders_without_a_model_that_writes_are_refused(tmp_path: Path) -> None:
