@@ -18,6 +18,7 @@ from pipeline.runtime.precision import low_precision
 from pipeline.runtime.work import Metrics, Progress
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 SORTED = 16
@@ -73,14 +74,14 @@ class Writer:
         self.device, self.config = device, config
         self.tokenizer: Any  # the library's hints of types lack much
         self.model: Any
-        self.model, self.tokenizer = load(folder)
+        self.model, self.tokenizer = load(folder, low_precision(device) or torch.float32)
         self.is_seq2seq = bool(self.model.config.is_encoder_decoder)
         self.tokenizer.padding_side = "right" if self.is_seq2seq else "left"
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         if self.tokenizer.pad_token_id is None:
             raise InputError(f"generate: the tokenizer in {folder} has no padding token and no end token")
-        self.model.to(device=device, dtype=low_precision(device) or torch.float32).eval()
+        self.model.to(device=device).eval()
         limits = [getattr(self.model.config, "max_position_embeddings", None), self.tokenizer.model_max_length]
         longest = min((limit for limit in limits if limit and limit < UNLIMITED), default=UNLIMITED)
         self.longest = longest if self.is_seq2seq else longest - config["answer_tokens"]
@@ -162,8 +163,12 @@ def without_system(messages: Sequence[Message]) -> list[Message]:
     return [{"role": "user", "content": f"{system['content']}\n\n{asked['content']}"}, *rest]
 
 
-def load(folder: Path) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    """Returns the model and its tokenizer. No code of the folder is run. Raises InputError if it cannot be read."""
+def load(folder: Path, dtype: "torch.dtype") -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    """Returns the model, with weights of `dtype`, and its tokenizer. No code of the folder is run.
+
+    Weights that `dtype` is too narrow for stay float32: transformers knows them while it loads (T5's `wo` in float16).
+    Raises InputError if the model cannot be read.
+    """
     import transformers
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -174,7 +179,7 @@ def load(folder: Path) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     try:
         config = AutoConfig.from_pretrained(folder, **local)
         auto: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-        model = auto.from_pretrained(folder, use_safetensors=True, **local)
+        model = auto.from_pretrained(folder, dtype=dtype, use_safetensors=True, **local)
         return model, AutoTokenizer.from_pretrained(folder, **local)
     except Exception as error:  # the library raises errors of many kinds for a folder that it cannot read
         raise InputError(f"generate: no model that writes text in {folder}: {reason(error)}") from error

@@ -54,6 +54,20 @@ def test_each_prompt_gets_the_answer_that_it_gets_alone(tmp_path: Path, kind: st
     assert alone == every
 
 
+def test_t5_keeps_the_weights_in_float32_that_float16_is_too_narrow_for(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("pipeline.generate.local_model.low_precision", lambda _: torch.float16)
+    weights = Writer(write_t5(tmp_path / "t5"), "cpu", settings()).model.state_dict()
+    types = {(name.endswith("wo.weight"), weight.dtype) for name, weight in weights.items()}
+    assert types == {(True, torch.float32), (False, torch.float16)}
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+def test_without_low_precision_all_weights_are_float32(tmp_path: Path, stored: torch.dtype) -> None:
+    folder = write_causal(tmp_path / "m")
+    load(folder, stored)[0].save_pretrained(folder)
+    assert {x.dtype for x in Writer(folder, "cpu", settings()).model.state_dict().values()} == {torch.float32}
+
+
 def test_a_passage_alone_gets_several_sampled_questions(tmp_path: Path) -> None:
     folder = write_t5(tmp_path / "t5")
     fields = {"prompt": "passage", "questions": 3, "temperature": 1.0}
@@ -111,10 +125,10 @@ def test_too_little_memory_is_one_line(tmp_path: Path, monkeypatch, prompts: int
 
 def test_folders_without_a_model_that_writes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="writes no text") as refused:
-        load(plain(tmp_path / "bert"))
+        load(plain(tmp_path / "bert"), torch.float32)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"config\.json does not exist") as raised:
-        load(tmp_path / "empty")
+        load(tmp_path / "empty", torch.float32)
     for text in ("[]", "{", '{"architectures": 3}'):
         (tmp_path / "empty" / "config.json").write_text(text)
         assert missing(config(checkpoint=tmp_path / "empty")) != []
@@ -124,4 +138,4 @@ def test_folders_without_a_model_that_writes_are_refused(tmp_path: Path) -> None
     assert missing(config(checkpoint=folder)) == []
     (folder / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(InputError, match="no model that writes text"):
-        load(folder)
+        load(folder, torch.float32)
