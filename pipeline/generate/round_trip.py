@@ -3,7 +3,7 @@
 Shapes: Q questions, E dimension of a vector.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -64,11 +64,11 @@ def search(
         part = texts[start : start + TOGETHER]
         run = teacher.bm25_run(Path(bm25), part, longest, passages, lambda *_: None)
         if model is not None and opened is not None:
-            place_R, rows = zip(*_readable(model.rows(part)), strict=True) if part else ((), ())
-            vectors_RE = encode_rows(model.encoder, list(rows), budget)
-            dense = teacher.dense_run(vectors_RE, opened, longest)
-            dense = Run(np.array(place_R, np.int64)[dense.question_R], dense.passage_R, dense.score_R)
-            run = fuse([run, dense], EQUAL)
+            places, rows = readable(model.rows(part))
+            if rows:  # else BM25 alone, as for each question without tokens
+                dense = teacher.dense_run(encode_rows(model.encoder, rows, budget), opened, longest)
+                dense = Run(np.array(places, np.int64)[dense.question_R], dense.passage_R, dense.score_R)
+                run = fuse([run, dense], EQUAL)
         ranks.append(own_ranks(run, row_Q[start : start + TOGETHER], depth))
         progress(start + len(part), len(texts), "questions")
     rank_Q = np.concatenate(ranks)
@@ -76,9 +76,14 @@ def search(
     return int((rank_Q > 0).sum())
 
 
-def _readable(rows: list) -> Iterator[tuple[int, object]]:
-    """Yields (question, row) of the questions of which the tokenizer makes tokens."""
-    yield from ((place, row) for place, row in enumerate(rows) if row is not None)
+def readable(rows: Sequence[np.ndarray | None]) -> tuple[list[int], list[np.ndarray]]:
+    """Returns the places and the tokens of the questions of which the tokenizer makes tokens."""
+    places, found = [], []
+    for place, row in enumerate(rows):
+        if row is not None:
+            places.append(place)
+            found.append(row)
+    return places, found
 
 
 def own_ranks(run: Run, row_Q: np.ndarray, depth: int) -> np.ndarray:
