@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from pipeline.adapt.apply_map import MAP
 from pipeline.adapt.config import AdaptConfig
-from pipeline.config import number_or
 from pipeline.errors import InputError
 from pipeline.formatting import p_text
 from pipeline.modeling.encoder_config import EncoderConfig
@@ -75,15 +74,14 @@ def adapt(
     """
     import numpy as np
 
-    from pipeline.runtime.launch import ENCODING, TRAINING, launch
+    from pipeline.runtime.launch import ENCODING, TRAINING, launch, one_process
 
     trains_map = config.trains == "map"
     if trains_map:
         for folder in folders(checkpoint):
             check_projection(folder)
-    machine = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
-    if not trains_map:  # the one process has the processor to itself
-        machine = machine.model_copy(update={"threads": number_or(machine.threads, cores())})
+    # An encoder's products are large, a map's are small.
+    machine = one_process(work.machine, threads=None if trains_map else cores())
     arguments = {
         "config": config.model_dump(mode="json"),
         "encoder": encoder.model_dump(mode="json"),

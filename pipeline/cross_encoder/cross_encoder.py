@@ -149,7 +149,7 @@ def cross_encoder(
     from pipeline.data.barred import Dropped
     from pipeline.finetune.pools import save_pools
     from pipeline.runtime.gpu_ranks import fed_ranks
-    from pipeline.runtime.launch import launch
+    from pipeline.runtime.launch import launch, one_process
     from pipeline.tokenization.token_files import Tokens
 
     work.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ def cross_encoder(
         "out": str(work.out),
     }
     if config.checkpoint is not None:
-        machine = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
+        machine = one_process(work.machine)
         return launch("pipeline.cross_encoder.train:take", arguments, machine, work.progress, work.checkpoints)
     dropped = Dropped()
     all_pools = training_pools.read_training_pools(config, train_subset, collection, bm25, mined, dropped=dropped)

@@ -191,7 +191,7 @@ def found_again(
     import pyarrow as pa
 
     from pipeline.data.parquet import write_parquet
-    from pipeline.runtime.launch import ENCODING, launch, without_model
+    from pipeline.runtime.launch import ENCODING, launch, one_process, without_model
 
     work.checkpoints.mkdir(parents=True, exist_ok=True)
     table, ranks = work.checkpoints / "questions.parquet", work.checkpoints / "ranks.npy"
@@ -211,8 +211,7 @@ def found_again(
         "token_budget": work.machine.token_budget,
         "out": str(ranks),
     }
-    one_process = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
-    machine = without_model(work.machine) if checkpoint is None else one_process
+    machine = without_model(work.machine) if checkpoint is None else one_process(work.machine)
     with work.gpu_turn() if checkpoint is not None else nullcontext():
         launch("pipeline.generate.round_trip:search", arguments, machine, work.progress, work.checkpoints, ENCODING)
     found_Q = np.load(ranks) > 0

@@ -117,7 +117,7 @@ def get_answers(config: GenerateConfig, requests: Requests, folder: Path | None,
 def _ask_local_model(
     config: GenerateConfig, folder: Path, prompts: Path, answers: Path, sent: Sent, work: Work
 ) -> None:
-    from pipeline.runtime.launch import ENCODING, device_of, launch
+    from pipeline.runtime.launch import ENCODING, device_of, launch, one_process
     from pipeline.runtime.processes import workers
 
     fields = {"prompt", "questions", "answer_tokens", "temperature", "seed", "batch"}
@@ -128,13 +128,12 @@ def _ask_local_model(
         "total": sent.total,
         "config": config.model_dump(mode="json", include=fields),
     }
-    machine = work.machine
-    # One process has the whole CPU: a language model's products are large.
-    threads = workers(machine) if machine.threads == "auto" and device_of(machine) == "cpu" else machine.threads
-    one_process = machine.model_copy(update={"ranks": 1, "torchrun": [], "threads": threads})
+    # A language model's products are large.
+    threads = workers(work.machine) if device_of(work.machine) == "cpu" else None
+    machine = one_process(work.machine, threads)
     with work.gpu_turn():
         counts = launch(
-            "pipeline.generate.local_model:write", arguments, one_process, work.progress, work.checkpoints, ENCODING
+            "pipeline.generate.local_model:write", arguments, machine, work.progress, work.checkpoints, ENCODING
         )
     prompts.unlink(missing_ok=True)
     sent.failed = int(counts["too_long"])

@@ -172,6 +172,16 @@ def of_shards(machine: Machine) -> Machine:
     return machine.model_copy(update={"ranks": 1, "threads": 1, "torchrun": []})
 
 
+def one_process(machine: Machine, threads: int | None = None) -> Machine:
+    """Returns the machine for one process with a model, which may use a GPU.
+
+    `threads`: of the process if `machine.threads` is `auto`. None: by `layout`, so that on a CPU it has one: enough for
+    little work, and the number of cores then changes no byte of the result.
+    """
+    chosen = machine.threads if threads is None else number_or(machine.threads, threads)
+    return machine.model_copy(update={"ranks": 1, "torchrun": [], "threads": chosen})
+
+
 def without_model(machine: Machine) -> Machine:
     """Returns the machine for one process without a model, on the CPU."""
     on_one = {"device": "cpu", "ranks": 1, "threads": 1, "torchrun": []}

@@ -16,7 +16,7 @@ from warming import SOCKET
 from pipeline.errors import InputError
 from pipeline.runtime.child import set_tf32
 from pipeline.runtime.host import can_fork
-from pipeline.runtime.launch import CUDA_ALLOCATOR, child_environment, launch
+from pipeline.runtime.launch import CUDA_ALLOCATOR, child_environment, launch, layout, one_process
 from pipeline.runtime.processes import end_child, listen, python, start_child
 from pipeline.runtime.work import Machine, silent
 
@@ -152,6 +152,14 @@ def test_an_aborted_child_shows_where_it_was(tmp_path, ranks):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_rank_that_aborts_after_its_work_changes_nothing(tmp_path, ranks):
     assert launch("children:abort_in_leaving", {}, machine(ranks=ranks), silent, tmp_path) == {"whole": True}
+
+
+def test_one_process_has_the_users_threads_or_those_that_its_work_needs():
+    several = make_machine(ranks=4, torchrun=["--nnodes=2"], threads="auto", workers=3)
+    assert one_process(several) == make_machine(ranks=1, torchrun=[], threads="auto", workers=3)
+    assert one_process(several, 6).threads == 6
+    assert one_process(make_machine(threads=2), 6).threads == 2
+    assert layout(one_process(several), "cpu", None) == (1, 1)
 
 
 def test_one_failing_rank_ends_all_ranks(tmp_path):
