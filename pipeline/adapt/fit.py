@@ -4,18 +4,19 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.adapt import teacher
 from pipeline.adapt.config import AdaptConfig
 from pipeline.adapt.guard import AGREEING, compare
 from pipeline.adapt.linear_map import training_lists
 from pipeline.adapt.queries import GeneratedQuery, generate
 from pipeline.adapt.students import PassageInputs, Taught, with_both_encoders, with_map, with_query_encoder
+from pipeline.adapt.teacher import candidates, teach
 from pipeline.adapt.training import Training
 from pipeline.data.passages import in_parquet
 from pipeline.data.runs import Run
 from pipeline.dense.index_files import open_index
 from pipeline.dense.question_encoder import QuestionEncoder, question_encoder
 from pipeline.dense.search import check_model
+from pipeline.dense.search_runs import bm25_run, dense_run
 from pipeline.modeling.biencoder import encode_rows
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import read_form
@@ -58,12 +59,12 @@ def fit(
     training = Training(settings, Path(checkpoint), Path(out), Path(checkpoints), own_machine, device, progress)
     query_QE = encode_rows(model.encoder, ids, training.budget(model.encoder))
     depth = max(settings.depth, AGREEING)  # the guard compares lists of equal length
-    lexical = teacher.bm25_run(Path(bm25), texts, depth + 1, in_parquet(Path(collection)), progress)
-    dense = teacher.dense_run(query_QE, opened, depth + 1)
-    fused = teacher.teach(lexical, dense, source_Q, settings.depth)
+    bm25_lists = bm25_run(Path(bm25), texts, depth + 1, in_parquet(Path(collection)), progress)
+    dense_lists = dense_run(query_QE, opened, depth + 1)
+    fused = teach(bm25_lists, dense_lists, source_Q, settings.depth)
 
     last = len(learned)
-    row_QK, teacher_QK = teacher.candidates(of_queries(fused, 0, last), last, settings.candidates)
+    row_QK, teacher_QK = candidates(of_queries(fused, 0, last), last, settings.candidates)
     lists = training_lists(settings, query_QE[:last], row_QK, teacher_QK, opened.vectors_ND)
     taught = Taught(opened, model.encoder.normalise, last, ids, query_QE, lists)
     teacher_run = of_queries(fused, last, len(texts))
@@ -75,10 +76,10 @@ def fit(
         assert passages is not None
         data = Tokens.open(Path(passages["tokens"]))
         form = read_form(EncoderConfig(**encoder), training.checkpoint, data.specials)
-        listed = of_queries(teacher.teach(lexical, dense, source_Q, depth), last, len(texts))
+        listed = of_queries(teach(bm25_lists, dense_lists, source_Q, depth), last, len(texts))
         adapted = with_both_encoders(taught, training, PassageInputs(data, form, passages["limit"]), listed)
     guarded = compare(
-        teacher_run, of_queries(dense, last, len(texts)), adapted.guard_run, source_Q[last:], settings.seed
+        teacher_run, of_queries(dense_lists, last, len(texts)), adapted.guard_run, source_Q[last:], settings.seed
     )
     is_used = guarded.accepts(settings.guard_p)
     if is_used:

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.adapt.apply_map import apply_map
-from pipeline.adapt.teacher import as_run, first, without
 from pipeline.data.qrels import Qrels
 from pipeline.data.runs import Run
 from pipeline.dense.exact import Found, exact_top_k
 from pipeline.dense.rescore import best_k
+from pipeline.dense.search_runs import as_run, first, without
 from pipeline.evaluate.measures import MEASURES, measure
 from pipeline.evaluate.significance.paired import p_values, rounded_p
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.adapt import teacher
 from pipeline.adapt.apply_map import MAP
 from pipeline.adapt.both_encoders import train_both_encoders
 from pipeline.adapt.config import AdaptConfig
@@ -22,6 +21,7 @@ from pipeline.adapt.query_encoder import train_query_encoder
 from pipeline.adapt.training import Training
 from pipeline.data.runs import Run, ranked
 from pipeline.dense.index_files import Index
+from pipeline.dense.search_runs import dense_run
 from pipeline.finetune.encoders import Towers
 from pipeline.modeling.biencoder import Encoder, check_fits, encode_rows, load_encoders
 from pipeline.modeling.checkpoint import save_checkpoint
@@ -96,7 +96,7 @@ def with_query_encoder(taught: Taught, training: Training) -> Adapted:
     trained = load_encoders(training.checkpoint)[0].to(training.device)
     train_query_encoder(training, trained, taught.ids[: taught.training], taught.lists, taught.index.vectors_ND)
     query_QE = encode_rows(trained, taught.ids, training.budget(trained))
-    run = teacher.dense_run(query_QE[taught.training :], taught.index, AGREEING + 1)
+    run = dense_run(query_QE[taught.training :], taught.index, AGREEING + 1)
     write = partial(write_encoder, trained, side(training.checkpoint, "query"), training.out / "query")
     return Adapted(taught.divergence(training.config, query_QE), run, write)
 

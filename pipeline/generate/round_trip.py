@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.adapt import teacher
 from pipeline.config import CountOrAuto
 from pipeline.data.parquet import read_parquet
 from pipeline.data.passages import in_parquet
@@ -16,6 +15,7 @@ from pipeline.data.runs import Run
 from pipeline.dense.index_files import open_index
 from pipeline.dense.question_encoder import question_encoder
 from pipeline.dense.search import check_model
+from pipeline.dense.search_runs import bm25_run, dense_run
 from pipeline.evaluate.fusion.fuse import EQUAL, fuse
 from pipeline.modeling.biencoder import encode_rows
 from pipeline.modeling.encoder_config import EncoderConfig
@@ -62,11 +62,11 @@ def search(
     ranks: list[np.ndarray] = [np.zeros(0, np.int32)]
     for start in range(0, len(texts), TOGETHER):
         part = texts[start : start + TOGETHER]
-        run = teacher.bm25_run(Path(bm25), part, longest, passages, lambda *_: None)
+        run = bm25_run(Path(bm25), part, longest, passages, lambda *_: None)
         if model is not None and opened is not None:
             places, rows = readable(model.rows(part))
             if rows:  # else BM25 alone, as for each question without tokens
-                dense = teacher.dense_run(encode_rows(model.encoder, rows, budget), opened, longest)
+                dense = dense_run(encode_rows(model.encoder, rows, budget), opened, longest)
                 dense = Run(np.array(places, np.int64)[dense.question_R], dense.passage_R, dense.score_R)
                 run = fuse([run, dense], EQUAL)
         ranks.append(own_ranks(run, row_Q[start : start + TOGETHER], depth))

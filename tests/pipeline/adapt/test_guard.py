@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from pipeline.adapt.guard import GuardResult, compare, mapped_run
-from pipeline.adapt.teacher import as_run
 from pipeline.data.runs import Run
 from pipeline.dense.exact import exact_top_k
+from pipeline.dense.search_runs import as_run
 
 
 def guarded(queries, vectors, taught, map_EE) -> GuardResult:

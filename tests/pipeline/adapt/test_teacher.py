@@ -3,12 +3,13 @@
 import numpy as np
 from adapted import CONFIG, Corpus
 
-from pipeline.adapt import teacher
 from pipeline.adapt.fit import of_queries
 from pipeline.adapt.queries import generate
+from pipeline.adapt.teacher import candidates, teach
 from pipeline.data.passages import in_parquet
 from pipeline.data.runs import Run, ranked
 from pipeline.dense.index_files import open_index
+from pipeline.dense.search_runs import bm25_run, dense_run
 from pipeline.runtime.work import silent
 
 
@@ -17,18 +18,18 @@ def lists(corpus: Corpus) -> tuple[Run, np.ndarray]:
     training, _ = generate(corpus.collection, CONFIG)
     source_Q = np.array([query.passage for query in training])
     texts = [query.text for query in training]
-    lexical = teacher.bm25_run(corpus.bm25, texts, CONFIG.depth + 1, in_parquet(corpus.collection), silent)
+    lexical = bm25_run(corpus.bm25, texts, CONFIG.depth + 1, in_parquet(corpus.collection), silent)
     # A query is found as the first by its own passage in both lists.
-    dense = teacher.dense_run(corpus.vectors_ND[source_Q], open_index(corpus.index), CONFIG.depth + 1)
+    dense = dense_run(corpus.vectors_ND[source_Q], open_index(corpus.index), CONFIG.depth + 1)
     assert (dense.passage_R[dense.rank_R == 1] == source_Q).all()
     assert (lexical.passage_R == source_Q[lexical.question_R]).sum() > 0.9 * len(source_Q)
-    return teacher.teach(lexical, dense, source_Q, CONFIG.depth), source_Q
+    return teach(lexical, dense, source_Q, CONFIG.depth), source_Q
 
 
 def test_the_source_is_no_candidate(corpus: Corpus) -> None:
     fused, source_Q = lists(corpus)
     assert not (fused.passage_R == source_Q[fused.question_R]).any()
-    row_QK, score_QK = teacher.candidates(fused, len(source_Q), CONFIG.candidates)
+    row_QK, score_QK = candidates(fused, len(source_Q), CONFIG.candidates)
     assert row_QK.shape == score_QK.shape == (40, 8)
     assert not (row_QK == source_Q[:, None]).any()
     assert (np.diff(score_QK, axis=1) <= 0).all()
@@ -40,17 +41,7 @@ def test_lists_are_the_same_again(corpus: Corpus) -> None:
     assert (first.score_R == again.score_R).all()
 
 
-def test_equal_bm25_scores_are_in_passage_order_beyond_the_depth(corpus: Corpus) -> None:
-    passages = in_parquet(corpus.collection)
-    texts = ["ledger", "no such word as zzz"]
-    every, few = (teacher.bm25_run(corpus.bm25, texts, depth, passages, silent) for depth in (60, 5))
-    assert len(few.passage_R) == 5
-    assert (few.passage_R == every.passage_R[:5]).all()
-    tied = np.diff(every.score_R) == 0
-    assert (np.diff(every.passage_R)[tied] > 0).all()
-
-
 def test_candidates_are_as_many_as_the_shortest_list_has() -> None:
     run = ranked(np.array([0, 0, 0, 1, 1]), np.arange(5), -np.arange(5.0))
-    assert teacher.candidates(run, 2, 9)[0].tolist() == [[0, 1], [3, 4]]
+    assert candidates(run, 2, 9)[0].tolist() == [[0, 1], [3, 4]]
     assert of_queries(run, 1, 2).question_R.tolist() == [0, 0]
