@@ -7,8 +7,8 @@ import numpy as np
 from pipeline.adapt.config import AdaptConfig
 from pipeline.adapt.guard import AGREEING, compare
 from pipeline.adapt.linear_map import training_lists
-from pipeline.adapt.queries import GeneratedQuery, generate
-from pipeline.adapt.students import PassageInputs, Taught, with_both_encoders, with_map, with_query_encoder
+from pipeline.adapt.queries import GeneratedQuery, generate_queries
+from pipeline.adapt.students import PassageInputs, TeacherLists, with_both_encoders, with_map, with_query_encoder
 from pipeline.adapt.teacher import candidates, teach
 from pipeline.adapt.training import Training
 from pipeline.data.passages import in_parquet
@@ -48,12 +48,13 @@ def fit(
     opened = open_index(Path(index))
     check_model(opened, Path(checkpoint))
     model = question_encoder(Path(checkpoint), EncoderConfig(**encoder))
-    learned, guard = (readable(model, queries) for queries in generate(Path(collection), settings))
-    counts: Metrics = {"queries": len(learned), "guard_queries": len(guard)}
-    if not learned or not guard or len(opened.vectors_ND) < 3:  # a list needs two passages besides the query's own
+    training_queries, guard = (readable(model, queries) for queries in generate_queries(Path(collection), settings))
+    counts: Metrics = {"queries": len(training_queries), "guard_queries": len(guard)}
+    # A list needs two passages besides the query's own.
+    if not training_queries or not guard or len(opened.vectors_ND) < 3:
         return {**counts, "used": "no"}
-    texts = [query.text for query in (*learned, *guard)]
-    source_Q = np.array([query.passage for query in (*learned, *guard)], np.int64)
+    texts = [query.text for query in (*training_queries, *guard)]
+    source_Q = np.array([query.passage for query in (*training_queries, *guard)], np.int64)
     ids = [row for row in model.rows(texts) if row is not None]
     model.encoder.to(device)
     training = Training(settings, Path(checkpoint), Path(out), Path(checkpoints), own_machine, device, progress)
@@ -63,21 +64,21 @@ def fit(
     dense_lists = dense_run(query_QE, opened, depth + 1)
     fused = teach(bm25_lists, dense_lists, source_Q, settings.depth)
 
-    last = len(learned)
+    last = len(training_queries)
     row_QK, teacher_QK = candidates(of_queries(fused, 0, last), last, settings.candidates)
     lists = training_lists(settings, query_QE[:last], row_QK, teacher_QK, opened.vectors_ND)
-    taught = Taught(opened, model.encoder.normalise, last, ids, query_QE, lists)
+    given = TeacherLists(opened, model.encoder.normalise, last, ids, query_QE, lists)
     teacher_run = of_queries(fused, last, len(texts))
     if settings.trains == "map":
-        adapted = with_map(taught, training)
+        adapted = with_map(given, training)
     elif settings.trains == "query_encoder":
-        adapted = with_query_encoder(taught, training)
+        adapted = with_query_encoder(given, training)
     else:
         assert passages is not None
         data = Tokens.open(Path(passages["tokens"]))
         form = read_form(EncoderConfig(**encoder), training.checkpoint, data.specials)
         listed = of_queries(teach(bm25_lists, dense_lists, source_Q, depth), last, len(texts))
-        adapted = with_both_encoders(taught, training, PassageInputs(data, form, passages["limit"]), listed)
+        adapted = with_both_encoders(given, training, PassageInputs(data, form, passages["limit"]), listed)
     guarded = compare(
         teacher_run, of_queries(dense_lists, last, len(texts)), adapted.guard_run, source_Q[last:], settings.seed
     )
@@ -86,7 +87,7 @@ def fit(
         adapted.write()
     return {
         **counts,
-        "divergence_before": taught.divergence(settings, query_QE),
+        "divergence_before": given.divergence(settings, query_QE),
         "divergence_after": adapted.divergence,
         "agreement_before": guarded.before,
         "agreement_after": guarded.after,

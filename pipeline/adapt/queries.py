@@ -62,7 +62,7 @@ Make = Callable[[Source, int], str]
 """(passage, round) -> a query; empty if the passage gives none."""
 
 
-def generate(collection: Path, config: AdaptConfig) -> tuple[list[GeneratedQuery], list[GeneratedQuery]]:
+def generate_queries(collection: Path, config: AdaptConfig) -> tuple[list[GeneratedQuery], list[GeneratedQuery]]:
     """Returns the queries to train on, and those of the guard; fewer than configured from a small collection.
 
     Titles and first sentences, keywords and spans come from different passages if there are enough. No text occurs
@@ -138,7 +138,7 @@ def _first_sentence(text: str) -> str:
 
 
 def keywords_of(source: Source, config: AdaptConfig, number: int, frequency: Counter[str], passages: int) -> str:
-    """Returns words of high tf-idf in text order: some by chance of the best, twice as many.
+    """Returns words of high tf-idf in text order: a random choice among twice as many of the best words.
 
     `frequency`: passages that have a word, of `passages`.
     """

@@ -33,7 +33,7 @@ from pipeline.tokenization.token_files import Tokens
 
 
 @dataclass(frozen=True)
-class Taught:
+class TeacherLists:
     """Generated queries, those of the training first, and the teacher's lists."""
 
     index: Index
@@ -72,36 +72,36 @@ class Adapted(NamedTuple):
     """A model after its training."""
 
     divergence: float
-    """See `Taught.divergence`."""
+    """See `TeacherLists.divergence`."""
     guard_run: Run
     """Its lists of the guard's queries."""
     write: Callable[[], None]
     """Writes what was trained."""
 
 
-def with_map(taught: Taught, training: Training) -> Adapted:
+def with_map(given: TeacherLists, training: Training) -> Adapted:
     """Trains the map."""
-    config, vectors_NE, query_QE = training.config, taught.index.vectors_ND, taught.query_QE
+    config, vectors_NE, query_QE = training.config, given.index.vectors_ND, given.query_QE
 
     def done(steps: int, loss: float) -> None:
         training.progress(steps, config.steps, "steps", {"loss": loss})
 
-    map_EE = train_map(config, taught.lists, vectors_NE, taught.normalise, done)
-    run = mapped_run(query_QE[taught.training :], vectors_NE, map_EE, taught.normalise, AGREEING + 1)
-    return Adapted(taught.divergence(config, query_QE, map_EE), run, lambda: np.save(training.out / MAP, map_EE))
+    map_EE = train_map(config, given.lists, vectors_NE, given.normalise, done)
+    run = mapped_run(query_QE[given.training :], vectors_NE, map_EE, given.normalise, AGREEING + 1)
+    return Adapted(given.divergence(config, query_QE, map_EE), run, lambda: np.save(training.out / MAP, map_EE))
 
 
-def with_query_encoder(taught: Taught, training: Training) -> Adapted:
+def with_query_encoder(given: TeacherLists, training: Training) -> Adapted:
     """Trains the question encoder; passages keep their vectors."""
     trained = load_encoders(training.checkpoint)[0].to(training.device)
-    train_query_encoder(training, trained, taught.ids[: taught.training], taught.lists, taught.index.vectors_ND)
-    query_QE = encode_rows(trained, taught.ids, training.budget(trained))
-    run = dense_run(query_QE[taught.training :], taught.index, AGREEING + 1)
+    train_query_encoder(training, trained, given.ids[: given.training], given.lists, given.index.vectors_ND)
+    query_QE = encode_rows(trained, given.ids, training.budget(trained))
+    run = dense_run(query_QE[given.training :], given.index, AGREEING + 1)
     write = partial(write_encoder, trained, side(training.checkpoint, "query"), training.out / "query")
-    return Adapted(taught.divergence(training.config, query_QE), run, write)
+    return Adapted(given.divergence(training.config, query_QE), run, write)
 
 
-def with_both_encoders(taught: Taught, training: Training, passages: PassageInputs, listed: Run) -> Adapted:
+def with_both_encoders(given: TeacherLists, training: Training, passages: PassageInputs, listed: Run) -> Adapted:
     """Trains all weights. Of the passages, only those of the teacher's lists are encoded for the guard.
 
     The adapted model ranks `listed` again, the guard's queries' first passages by BM25 and by the start, at least
@@ -113,14 +113,14 @@ def with_both_encoders(taught: Taught, training: Training, passages: PassageInpu
         one.to(training.device)
     specials, limit = passages.data.specials, passages.limit
     check_fits(towers.encoders[1], specials, training.checkpoint, "encode.passage_tokens", limit)
-    settings, first = training.config.both_encoders, taught.training
-    most_tokens = settings.batch_queries * (max(len(row) for row in taught.ids) + settings.candidates * limit)
-    train_both_encoders(training, towers, taught.ids[:first], taught.lists, passages.rows, most_tokens)
-    query_QE = encode_rows(towers.encoders[0], taught.ids, training.budget(towers.encoders[0]))
-    row_U = np.unique(np.concatenate([taught.lists.row_QK.ravel(), listed.passage_R]))
+    settings, first = training.config.both_encoders, given.training
+    most_tokens = settings.batch_queries * (max(len(row) for row in given.ids) + settings.candidates * limit)
+    train_both_encoders(training, towers, given.ids[:first], given.lists, passages.rows, most_tokens)
+    query_QE = encode_rows(towers.encoders[0], given.ids, training.budget(towers.encoders[0]))
+    row_U = np.unique(np.concatenate([given.lists.row_QK.ravel(), listed.passage_R]))
     vectors_UE = encode_passages(towers.encoders[1], passages, row_U, training)
-    lists = replace(taught.lists, query_QE=query_QE[:first], row_QK=np.searchsorted(row_U, taught.lists.row_QK))
-    after = divergence_of(training.config, lists, vectors_UE, taught.normalise)
+    lists = replace(given.lists, query_QE=query_QE[:first], row_QK=np.searchsorted(row_U, given.lists.row_QK))
+    after = divergence_of(training.config, lists, vectors_UE, given.normalise)
     run = ranked_again(listed, query_QE[first:], row_U, vectors_UE)
     return Adapted(after, run, partial(write_both, towers, training))
 

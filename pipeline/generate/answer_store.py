@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     output_tokens: int
 
 
-class Means(NamedTuple):
+class MeanTokens(NamedTuple):
     """Tokens of the stored answers, on average."""
 
     input_tokens: float
@@ -84,12 +84,12 @@ class AnswerStore:
             rows = [(key, *answer) for key, answer in answers]
             self._database.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows)
 
-    def means(self, keys: Iterable[str]) -> Means | None:
+    def means(self, keys: Iterable[str]) -> MeanTokens | None:
         """Returns the mean tokens of those requests that have an answer; None without one."""
         found = [answer for answer in map(self.get, keys) if answer is not None]
         if not found:
             return None
-        return Means(*(sum(values) / len(found) for values in list(zip(*found, strict=True))[1:]))
+        return MeanTokens(*(sum(values) / len(found) for values in list(zip(*found, strict=True))[1:]))
 
     def _rows(self, statement: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
         with self._errors():

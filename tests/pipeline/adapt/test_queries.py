@@ -7,7 +7,7 @@ import pytest
 from adapted import CONFIG, Corpus
 from searched import write_collection
 
-from pipeline.adapt.queries import Source, generate, keywords_of, lead_of, span_of
+from pipeline.adapt.queries import Source, generate_queries, keywords_of, lead_of, span_of
 from pipeline.data.collection import passage_batches
 from pipeline.data.text.words import count
 
@@ -15,7 +15,7 @@ TEXT = "The quick brown fox jumps over the lazy dog. It sleeps (soundly) until n
 
 
 def test_queries_are_half_leads_half_keywords_and_all_differ(corpus: Corpus) -> None:
-    training, guard = generate(corpus.collection, CONFIG)
+    training, guard = generate_queries(corpus.collection, CONFIG)
     assert (len(training), len(guard)) == (40, 20)
     texts = [query.text.lower() for query in (*training, *guard)]
     assert len({*texts}) == len(texts)
@@ -29,8 +29,8 @@ def test_queries_are_half_leads_half_keywords_and_all_differ(corpus: Corpus) -> 
         assert 2 <= len(words) <= 4
         assert {*words} <= {*" ".join(passages[query.passage]).replace(".", "").split()}
     assert all(query.text in passages[query.passage][1] and 3 <= count(query.text) <= 5 for query in guard)
-    assert generate(corpus.collection, CONFIG) == (training, guard)
-    assert generate(corpus.collection, CONFIG.model_copy(update={"seed": 5})) != (training, guard)
+    assert generate_queries(corpus.collection, CONFIG) == (training, guard)
+    assert generate_queries(corpus.collection, CONFIG.model_copy(update={"seed": 5})) != (training, guard)
 
 
 def test_a_lead_is_the_title_or_the_first_sentence_and_is_cut() -> None:
@@ -68,6 +68,6 @@ def test_a_small_collection_gives_fewer_queries(tmp_path: Path) -> None:
     long = ["one red fox jumps over nine lazy dogs", "two blue cats sleep below seven old trees", "the end"]
     rows = [(str(n), str(n), "", text) for n, text in enumerate(long)]
     collection = write_collection(tmp_path / "c", rows, [("q", "test", "x")], [("test", "q", "a", 1)])
-    training, guard = generate(collection, CONFIG)
+    training, guard = generate_queries(collection, CONFIG)
     assert 0 < len(training) < 40
     assert {query.passage for query in guard} == {0, 1}

@@ -4,7 +4,7 @@ import numpy as np
 from adapted import CONFIG, Corpus
 
 from pipeline.adapt.fit import of_queries
-from pipeline.adapt.queries import generate
+from pipeline.adapt.queries import generate_queries
 from pipeline.adapt.teacher import candidates, teach
 from pipeline.data.passages import in_parquet
 from pipeline.data.runs import Run, ranked
@@ -15,15 +15,15 @@ from pipeline.runtime.work import silent
 
 def lists(corpus: Corpus) -> tuple[Run, np.ndarray]:
     """The fused lists, and the passages that the queries come from."""
-    training, _ = generate(corpus.collection, CONFIG)
+    training, _ = generate_queries(corpus.collection, CONFIG)
     source_Q = np.array([query.passage for query in training])
     texts = [query.text for query in training]
-    lexical = bm25_run(corpus.bm25, texts, CONFIG.depth + 1, in_parquet(corpus.collection), silent)
+    bm25_lists = bm25_run(corpus.bm25, texts, CONFIG.depth + 1, in_parquet(corpus.collection), silent)
     # A query is found as the first by its own passage in both lists.
-    dense = dense_run(corpus.vectors_ND[source_Q], open_index(corpus.index), CONFIG.depth + 1)
-    assert (dense.passage_R[dense.rank_R == 1] == source_Q).all()
-    assert (lexical.passage_R == source_Q[lexical.question_R]).sum() > 0.9 * len(source_Q)
-    return teach(lexical, dense, source_Q, CONFIG.depth), source_Q
+    dense_lists = dense_run(corpus.vectors_ND[source_Q], open_index(corpus.index), CONFIG.depth + 1)
+    assert (dense_lists.passage_R[dense_lists.rank_R == 1] == source_Q).all()
+    assert (bm25_lists.passage_R == source_Q[bm25_lists.question_R]).sum() > 0.9 * len(source_Q)
+    return teach(bm25_lists, dense_lists, source_Q, CONFIG.depth), source_Q
 
 
 def test_the_source_is_no_candidate(corpus: Corpus) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.errors import InputError
 from pipeline.generate import answer_store
-from pipeline.generate.answer_store import FILE, Answer, AnswerStore, Means, request_key
+from pipeline.generate.answer_store import FILE, Answer, AnswerStore, MeanTokens, request_key
 
 
 def test_answers_stay_and_the_first_one_counts(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_answers_stay_and_the_first_one_counts(tmp_path: Path) -> None:
         assert store.get("a") == Answer("one\n\x00two", 1, 2)
         assert "b" in store
         assert store.get("c") is None
-        assert store.means(["a", "b", "c"]) == Means(2.0, 3.0)
+        assert store.means(["a", "b", "c"]) == MeanTokens(2.0, 3.0)
         assert store.means(["c"]) is None
 
 
