@@ -30,7 +30,7 @@ def _address(value: Any) -> Any:
         raise PydanticCustomError(HIDDEN, "an address such as https://HOST/v1 is expected")
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise PydanticCustomError(
-            HIDDEN, "the address must hold no user, password or query: the key comes from generate.key_variable"
+            HIDDEN, "the address must hold no user, password or query: the key is read from an environment variable"
         )
     return value.rstrip("/")
 
