@@ -9,10 +9,9 @@ from concurrent.futures import Future
 
 from flows.judging.judging import Judging
 from pipeline.errors import InputError
-from pipeline.generate.answers import THOUGHTS
-from pipeline.generate.config import ServerConfig
-from pipeline.generate.endpoint import Endpoint, Failed, Refused
-from pipeline.generate.prompts import Message
+from pipeline.language_model.chat_completion import Message, without_thoughts
+from pipeline.language_model.config import ServerConfig
+from pipeline.language_model.endpoint import Endpoint, Failed, Refused
 from pipeline.notices import one_line
 
 LONGEST = 8000
@@ -129,7 +128,7 @@ def grade(ask: Ask, question: str, title: str, text: str) -> int | None:
     found = grade_of(answer)
     if found is not None:
         return found
-    said = THOUGHTS.sub("\n", answer).strip() or "-"  # some servers refuse an empty message
+    said = without_thoughts(answer).strip() or "-"  # some servers refuse an empty message
     follow_up = ask([*messages, {"role": "assistant", "content": said}, {"role": "user", "content": GRADE_ALONE}])
     return grade_of(follow_up, is_alone=True)
 
@@ -147,7 +146,7 @@ def grade_of(answer: str, is_alone: bool = False) -> int | None:
 
     `is_alone`: the answer to GRADE_ALONE, in which the only number is the grade.
     """
-    text = THOUGHTS.sub("\n", answer).strip()
+    text = without_thoughts(answer).strip()
     found = GRADE.findall(text)
     if not found:
         numbers = {*NUMBER.findall(text)} if is_alone else {text}

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from flows.recipes import cross_checks, yaml_layers
 from flows.recipes.sections import Sections
 from pipeline.errors import InputError
-from pipeline.generate.config import HIDDEN
+from pipeline.language_model.config import HIDDEN
 from pipeline.paths import relative_to
 from tasks.keys import with_paths, without_paths
 from tasks.stages import STAGES

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from pipeline.errors import InputError, reason
+from pipeline.language_model.chat_completion import Answer
 
 FILE = "answers.sqlite"
 SECONDS = 60.0
@@ -27,12 +28,6 @@ ADVICE = {
 TABLE = """CREATE TABLE IF NOT EXISTS answers (
     request TEXT PRIMARY KEY, answer TEXT NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL
 ) WITHOUT ROWID"""
-
-
-class Answer(NamedTuple):
-    text: str
-    input_tokens: int
-    output_tokens: int
 
 
 class MeanTokens(NamedTuple):

@@ -11,6 +11,7 @@ from unicodedata import category
 from pipeline.data.text.same_words import same_words
 from pipeline.data.text.words import count, spans
 from pipeline.generate.config import Kind
+from pipeline.language_model.chat_completion import without_thoughts
 
 LONGEST = 400
 """Characters of a question."""
@@ -27,8 +28,6 @@ COPIED = 12
 """A question of at least as many words that the passage has in this order is a copy."""
 REPEATING = 8, 0.4
 """From so many words on, at least this share of them must be different."""
-THOUGHTS = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
-"""What a reasoning model writes before its answer."""
 MARKER = re.compile(
     r"^(?:[-*•–]\s+|\(?\d{1,2}[.):]\s+|(?:Q|Question|Query|Title|Claim|Answer|Keywords)\s*\d*\s*:\s*)+", re.I
 )
@@ -49,7 +48,7 @@ def read_answer(answer: str, kind: Kind, passage: str, most: int) -> Reading:
     """Returns the first `most` usable questions of an answer. `passage`: what the question was written for."""
     found: dict[str, str] = {}
     left_out: Counter[str] = Counter()
-    lines = list(_lines(THOUGHTS.sub("\n", answer[:READ])))
+    lines = list(_lines(without_thoughts(answer[:READ])))
     for line in lines:
         if len(found) == most:
             break

@@ -26,11 +26,11 @@ from pipeline.formatting import counted
 from pipeline.generate.answer_store import AnswerStore
 from pipeline.generate.answers import read_answer
 from pipeline.generate.config import UNREAD, GenerateConfig
-from pipeline.generate.endpoint import read_key
 from pipeline.generate.local_model import check_architecture
 from pipeline.generate.prompts import read_examples
 from pipeline.generate.requests import FILES, Requests, model_folder, read_requests
 from pipeline.generate.writing import get_answers
+from pipeline.language_model.endpoint import read_key
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.notices import Examples, keep, noticed, of_counts
 from pipeline.runtime import hub, network

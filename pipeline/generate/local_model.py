@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.data.text.text_files import json_lines
 from pipeline.errors import InputError, reason
-from pipeline.generate.answer_store import Answer, AnswerStore
-from pipeline.generate.prompts import Message, flat, shorter
+from pipeline.generate.answer_store import AnswerStore
+from pipeline.generate.prompts import flat, shorter
+from pipeline.language_model.chat_completion import Answer, Message
 from pipeline.notices import one_line
 from pipeline.runtime.precision import low_precision
 from pipeline.runtime.work import Metrics, Progress

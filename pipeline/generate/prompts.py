@@ -10,10 +10,9 @@ from pipeline.data.text.text_files import json_lines, plain_name, text_of
 from pipeline.data.text.words import blank, spans
 from pipeline.errors import InputError
 from pipeline.generate.config import GenerateConfig, Kind
+from pipeline.language_model.chat_completion import Message
 from pipeline.notices import one_line
 
-Message = dict[str, str]
-"""`role` (system, user, assistant) and `content`, as in OpenAI's API and in chat templates."""
 WRITES: Mapping[Kind, tuple[str, str]] = {
     "question": ("question", "that a person could type who looks for this text, in natural words, and that it answers"),
     "keywords": ("search query", "of two to six keywords, without a sentence, that should find this text"),

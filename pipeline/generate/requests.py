@@ -15,7 +15,8 @@ from pipeline.data.ids import hash_id
 from pipeline.data.text.words import count
 from pipeline.generate.answer_store import request_key
 from pipeline.generate.config import GenerateConfig, Kind
-from pipeline.generate.prompts import Example, Message, messages, of_kind, read_examples
+from pipeline.generate.prompts import Example, messages, of_kind, read_examples
+from pipeline.language_model.chat_completion import Message
 from pipeline.runtime import hub
 
 

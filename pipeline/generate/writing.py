@@ -8,11 +8,12 @@ from itertools import islice
 from pathlib import Path
 
 from pipeline.errors import InputError
-from pipeline.generate.answer_store import Answer, AnswerStore
+from pipeline.generate.answer_store import AnswerStore
 from pipeline.generate.config import GenerateConfig
-from pipeline.generate.endpoint import Endpoint, Failed
 from pipeline.generate.local_model import write_prompts
 from pipeline.generate.requests import Request, Requests
+from pipeline.language_model.chat_completion import Answer
+from pipeline.language_model.endpoint import Endpoint, Failed
 from pipeline.notices import notice
 from pipeline.runtime.work import Metrics, Work
 

@@ -15,9 +15,10 @@ from flows.graph.requests import requests_text, with_requests
 from flows.graph.text_size import text_size
 from flows.recipes.recipe import Recipe, resolve
 from pipeline.data.ingest import ingest
-from pipeline.generate.answer_store import Answer, AnswerStore
+from pipeline.generate.answer_store import AnswerStore
 from pipeline.generate.generate import generate
 from pipeline.generate.requests import read_requests
+from pipeline.language_model.chat_completion import Answer
 from pipeline.runtime.work import Work, silent
 from tasks.keys import key_of
 from tasks.node import Node

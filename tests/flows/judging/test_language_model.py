@@ -11,8 +11,8 @@ from flows.judging.folder import JudgingFolder
 from flows.judging.language_model import grade, grade_of, judge_by_model, prompt, server_config
 from pipeline.data.qrels import read_qrels
 from pipeline.errors import InputError
-from pipeline.generate import endpoint
-from pipeline.generate.prompts import Message
+from pipeline.language_model import endpoint
+from pipeline.language_model.chat_completion import Message
 
 
 @pytest.fixture(autouse=True)

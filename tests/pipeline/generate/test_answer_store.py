@@ -7,7 +7,8 @@ import pytest
 
 from pipeline.errors import InputError
 from pipeline.generate import answer_store
-from pipeline.generate.answer_store import FILE, Answer, AnswerStore, MeanTokens, request_key
+from pipeline.generate.answer_store import FILE, AnswerStore, MeanTokens, request_key
+from pipeline.language_model.chat_completion import Answer
 
 
 def test_answers_stay_and_the_first_one_counts(tmp_path: Path) -> None:

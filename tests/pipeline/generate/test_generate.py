@@ -17,8 +17,8 @@ from artifacts import objects
 from pipeline.data.collection import read_qrels, read_queries
 from pipeline.data.near_duplicates.groups import FILE, Groups, write_groups
 from pipeline.errors import InputError
-from pipeline.generate import endpoint
 from pipeline.generate.generate import generate, missing, unread
+from pipeline.language_model import endpoint
 from pipeline.notices import read_notices
 from pipeline.runtime.work import Metrics, Work
 

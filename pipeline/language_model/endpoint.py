@@ -18,11 +18,9 @@ from weakref import WeakSet
 
 from pipeline.errors import InputError, reason
 from pipeline.formatting import counted
-from pipeline.generate.answer_store import Answer
-from pipeline.generate.chat_completion import SHOWN, Malformed, message_of, parse
-from pipeline.generate.config import ServerConfig
-from pipeline.generate.connections import Connections
-from pipeline.generate.prompts import Message
+from pipeline.language_model.chat_completion import SHOWN, Answer, Malformed, Message, message_of, parse
+from pipeline.language_model.config import ServerConfig
+from pipeline.language_model.connections import Connections
 from pipeline.notices import one_line
 from pipeline.runtime.network import check_usable, is_loopback
 

@@ -11,10 +11,9 @@ import pytest
 from language_models import KEY, Reply, chat, config, server
 
 from pipeline.errors import InputError
-from pipeline.generate import endpoint
-from pipeline.generate.answer_store import Answer
-from pipeline.generate.chat_completion import parse
-from pipeline.generate.endpoint import INSTEAD, Endpoint, Failed, read_key, wait_of
+from pipeline.language_model import endpoint
+from pipeline.language_model.chat_completion import Answer, parse
+from pipeline.language_model.endpoint import INSTEAD, Endpoint, Failed, read_key, wait_of
 
 ASKED = [{"role": "user", "content": "a question of forty characters, or so, ok"}]
 

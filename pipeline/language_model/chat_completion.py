@@ -1,16 +1,24 @@
-"""The bodies of OpenAI's chat completions: answers and errors."""
+"""Chat completions as OpenAI's API has them: messages, answers and errors."""
 
 import json
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.data.text.token_estimate import estimated_tokens
-from pipeline.generate.answer_store import Answer
-from pipeline.generate.prompts import Message
 from pipeline.notices import one_line
 
+Message = dict[str, str]
+"""`role` (system, user, assistant) and `content`, as in OpenAI's API and in chat templates."""
+THOUGHTS = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 SHOWN = 200
 """Characters of a server's message."""
+
+
+class Answer(NamedTuple):
+    text: str
+    input_tokens: int
+    output_tokens: int
 
 
 class Malformed(ValueError):
@@ -50,3 +58,8 @@ def message_of(text: str) -> str:
         return str(error["message"] if isinstance(error, dict) else error)
     except (ValueError, RecursionError, LookupError, TypeError):
         return text
+
+
+def without_thoughts(text: str) -> str:
+    """Returns an answer without what a reasoning model writes before it."""
+    return THOUGHTS.sub("\n", text)
