@@ -10,7 +10,7 @@ from pipeline.data.ids import check_id
 from pipeline.data.search_log import read_searches, texts_of
 from pipeline.data.text.plain_text import check_text
 from pipeline.data.text.same_words import same_words
-from pipeline.data.text.text_files import json_lines, table_lines, text_of
+from pipeline.data.text.text_files import json_lines, plain_name, table_lines, text_of
 from pipeline.errors import InputError
 from pipeline.notices import one_line
 
@@ -31,8 +31,8 @@ def read_questions(path: Path) -> list[WaitingQuestion]:
 def all_questions(path: Path) -> list[WaitingQuestion]:
     """Returns the questions of a file: one per line, or BEIR's queries.jsonl.
 
-    Raises InputError, with file and line, for what cannot be read, for a question that is too long and for an id that
-    appears twice.
+    Raises InputError, with file and line, for what cannot be read, for a table, for a file without a question, for a
+    question that is too long and for an id that appears twice.
     """
     found: list[WaitingQuestion] = []
     places: dict[str, str] = {}
@@ -44,12 +44,17 @@ def all_questions(path: Path) -> list[WaitingQuestion]:
             check_id(place, "query", one.query_id, spaces=True)
             places[one.query_id] = place
         found.append(one)
+    if not found:
+        raise InputError(f"{path}: has no question")
     return found
 
 
 def _rows(path: Path) -> Iterable[tuple[str, WaitingQuestion]]:
+    ending = Path(plain_name(path)).suffix.lower()
+    if ending in (".csv", ".tsv"):
+        raise InputError(f"{path}: a table; one question per line is expected, or BEIR's queries.jsonl")
     _, first = next(table_lines(path), (0, ""))
-    if not first.lstrip().startswith("{"):
+    if ending != ".jsonl" and not first.lstrip().startswith("{"):
         return ((f"{path}:{number}", WaitingQuestion(line.strip())) for number, line in table_lines(path))
     return (
         (place, WaitingQuestion(text_of(place, row, "text").strip(), text_of(place, row, "_id", required=False)))

@@ -92,6 +92,8 @@ def fine_tuning(
     complete = resolve(recipe, every)
     if target is not None:
         _check_collection(complete, target)
+    if adapt and complete.adapt.queries is None:
+        raise InputError("--adapt: contradicts --set adapt.queries=null, which adapts nothing")
     if bi_encoder is not None:
         _check_model(complete, bi_encoder, adapt)
     return FineTuning(every, _notes(complete, bi_encoder, adapt) if bi_encoder else [])

@@ -58,6 +58,8 @@ class SearchLog:
         try:
             self._lines.append(json_text({"time": datetime.now(UTC).isoformat(timespec="seconds"), **fields}))
         except OSError as error:
-            logging.getLogger(__name__).error("%s: %s", self._lines.path, error)
+            why = str(error.strerror).lower()
+            log = logging.getLogger(__name__)
+            log.error("--log %s: %s; nothing is recorded until this is solved", self._lines.path, why)
             return False
         return True

@@ -40,9 +40,11 @@ class Sent:
         price = self.config.price_per_million_tokens
         return None if price is None else price.cost(self.input_tokens, self.output_tokens)
 
-    @property
-    def is_too_dear(self) -> bool:
-        return self.config.max_cost is not None and (self.cost or 0.0) >= self.config.max_cost
+    def reaches_cost(self, running: int = 0) -> bool:
+        """Whether `max_cost` is reached, also by `running` further requests if they cost as much as the others."""
+        if self.config.max_cost is None:
+            return False
+        return (self.cost or 0.0) * (1 + running / max(self.answered, 1)) >= self.config.max_cost
 
     def count(self, answer: Answer) -> None:
         self.answered += 1
@@ -156,17 +158,21 @@ def _ask_server(config: GenerateConfig, waiting: Iterator[Request], store: Answe
                 running[endpoint.start(endpoint.ask, request.messages)] = request.key
             while running:
                 _collect(endpoint, running, store, sent, work)
-                if sent.is_too_dear:
+                if sent.reaches_cost():
                     while running:
                         _collect(endpoint, running, store, sent, work)
                     if sent.answered + sent.failed < sent.total:
                         raise InputError(
                             f"generate.max_cost: {config.max_cost:g} is reached after {sent.answered:,} of "
-                            f"{sent.total:,} requests; the answers are kept: raise it to continue"
+                            f"{sent.total:,} requests, which cost {sent.cost:g}; the answers are kept: raise it to "
+                            "continue"
                         )
                     return
-                for request in islice(waiting, config.concurrent - len(running)):
-                    running[endpoint.start(endpoint.ask, request.messages)] = request.key
+                while len(running) < config.concurrent and not sent.reaches_cost(len(running)):
+                    next_one = next(waiting, None)
+                    if next_one is None:
+                        break
+                    running[endpoint.start(endpoint.ask, next_one.messages)] = next_one.key
     finally:
         store.add(_answered(running).items())  # they are paid for
 

@@ -54,7 +54,7 @@ class ServerConfig(Config):
     """0: the most likely words. null: the server's default; a local model then writes as with 0."""
     concurrent: Whole = Field(ge=1, le=256)
     """Requests to the server at the same time."""
-    timeout_seconds: float = Field(gt=0)
+    timeout_seconds: float = Field(gt=0, le=86_400)
     """Of a request, until its answer is complete."""
     attempts: Count
     """How often a request is sent that the server does not answer, or answers by 429 or an error of its own."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.data import run_files
 from pipeline.data.qrels import Qrels, read_qrels
 from pipeline.data.runs import SCHEMA, Run, trec_lines
-from pipeline.data.text.text_files import check_file
+from pipeline.data.text.text_files import ENDINGS, check_file
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion.choice import Judged, Ways, choose
 from pipeline.evaluate.fusion.fuse import RECIPROCAL_K, Method, fuse
@@ -117,6 +117,8 @@ def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float |
         check_file(path)
     if out.is_dir() or not out.parent.is_dir():
         raise InputError(f"--out {absolute_path(out)}: {'a folder' if out.is_dir() else 'its folder does not exist'}")
+    if out.suffix in ENDINGS:
+        raise InputError(f"--out {out}: a run is written as plain text; choose a name without {out.suffix}")
     for path in (out.resolve(), _part(out).resolve()):
         if path in read:
             raise InputError(f"--out {out}: would overwrite {path}, an input file")

@@ -135,6 +135,12 @@ def test_fuse_writes_nothing_into_a_store(tmp_path: Path) -> None:
     assert f"--out {out}: inside the store" in str(result.exception)
 
 
+def test_fuse_writes_no_plain_text_into_a_name_of_an_archive(tmp_path: Path) -> None:
+    runs = [str(put(tmp_path, name, "q Q0 a 1 2 x")) for name in ("one.trec", "two.trec")]
+    result = CliRunner().invoke(app, ["fuse", *runs, "--out", str(tmp_path / "both.trec.gz")])
+    assert "a run is written as plain text; choose a name without .gz" in str(result.exception)
+
+
 def test_fuse_writes_and_measures_the_joined_list(tmp_path: Path) -> None:
     first = put(tmp_path, "one.trec", "q Q0 a 1 2 x", "q Q0 b 2 1 x")
     second = put(tmp_path, "two.trec", "q Q0 b 1 9 x", "q Q0 a 2 1 x")

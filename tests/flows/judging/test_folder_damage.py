@@ -188,3 +188,19 @@ def test_questions_that_no_file_can_hold_are_refused(tmp_path: Path, content: st
     (tmp_path / "questions.txt").write_text(content, newline="")
     with pytest.raises(InputError, match=what):
         read_questions(tmp_path / "questions.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("q.txt", "\n  \n", "q.txt: has no question"),
+        ("q.jsonl", "what?\n", "q.jsonl:1: "),
+        ("q.tsv", "1\twhat?\n", "q.tsv: a table; one question per line is expected"),
+        ("q.csv", "question\nwhat?\n", "q.csv: a table"),
+    ],
+)
+def test_a_file_of_another_kind_is_no_list_of_questions(tmp_path: Path, name: str, content: str, what: str) -> None:
+    """A language model would judge each of its lines."""
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=what):
+        read_questions(tmp_path / name)

@@ -122,6 +122,8 @@ def test_a_wrong_address_is_an_error_of_the_option() -> None:
         server_config("http://127.0.0.1:9/v1", "tiny", "sk-secret", 300, 8, 120.0)
     with pytest.raises(InputError, match=r"^--timeout-seconds: Input should be greater than 0"):
         server_config("http://127.0.0.1:9/v1", "tiny", "OPENAI_API_KEY", 300, 8, 0.0)
+    with pytest.raises(InputError, match=r"^--timeout-seconds: Input should be less than or equal to 86400"):
+        server_config("http://127.0.0.1:9/v1", "tiny", "OPENAI_API_KEY", 300, 8, 1e10)
 
 
 def test_a_passage_that_the_server_refuses_skips_its_question_and_ends_nothing(tmp_path: Path) -> None:

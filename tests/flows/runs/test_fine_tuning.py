@@ -123,6 +123,11 @@ def test_adapt_keeps_queries_and_fusions_of_the_users_file(store: Store, tmp_pat
     assert (recipe.adapt.queries, recipe.evaluate.fusions) == (3000, fusions)
 
 
+def test_adapt_without_queries_is_a_contradiction(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--adapt: contradicts --set adapt"):
+        fine_tuning(store, "text", str(sentence(tmp_path / "m")), None, ["adapt.queries=null"], adapt=True)
+
+
 @pytest.mark.parametrize(("setting", "error"), [("device=x", "Input should be"), ("x=1", "unknown field")])
 def test_a_wrong_machine_is_reported_with_its_place(store: Store, tmp_path: Path, setting: str, error: str) -> None:
     folder = str(sentence(tmp_path / "m"))

@@ -161,6 +161,24 @@ def test_an_interruption_keeps_the_answers(tmp_path: Path, work) -> None:
         assert len(running.requests) == 4
 
 
+def test_the_limit_of_the_cost_counts_requests_that_are_being_answered(tmp_path: Path, work) -> None:
+    """Else it is passed by up to `concurrent` requests."""
+    price = {"input": 10_000, "output": 0}  # 1 for each request
+    with server(knowing) as running:
+        with pytest.raises(
+            InputError, match=r"max_cost: 2 is reached after 2 of 4 requests, which cost 2; the answers"
+        ):
+            run(
+                collection(tmp_path / "c"),
+                work("paid"),
+                running.address,
+                concurrent=4,
+                price_per_million_tokens=price,
+                max_cost=2,
+            )
+        assert len(running.requests) == 2
+
+
 def test_a_request_that_fails_is_left_out_and_named_but_not_many(tmp_path: Path, work) -> None:
     def refusing(body: dict) -> Reply:
         text = body["messages"][-1]["content"]
