@@ -4,8 +4,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from flows.recipes.recipe import validate
+from flows.recipes.recipe import Recipe, validate
 from flows.recipes.yaml_layers import Layer
+from pipeline.errors import InputError
 from pipeline.runtime.launch import device_of
 from pipeline.runtime.work import DeviceName, Machine
 
@@ -28,3 +29,9 @@ def adaptation(layer: Layer, device: DeviceName | None) -> dict[str, Any]:
     machine = validate(layer, MachineOfRecipe).machine
     used = device_of(machine.model_copy(update={"device": device or machine.device}))
     return {"queries": ADAPT_QUERIES, "trains": "both_encoders" if used == "cuda" else "map"}
+
+
+def check_adapts(recipe: Recipe) -> None:
+    """Raises InputError for a recipe of `--adapt` that adapts nothing."""
+    if recipe.adapt.queries is None:
+        raise InputError("--adapt: contradicts --set adapt.queries=null, which adapts nothing")

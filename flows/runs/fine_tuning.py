@@ -14,7 +14,7 @@ from artifacts.store import Store
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, resolve
 from flows.recipes.yaml_layers import Keys, Layer
-from flows.runs.adaptation import adaptation
+from flows.runs.adaptation import adaptation, check_adapts
 from flows.runs.find_collection import Collection, find_collection
 from flows.runs.find_model import Model, check_agreement, find_model
 from pipeline.dense.shape_checks import dimension
@@ -92,8 +92,8 @@ def fine_tuning(
     complete = resolve(recipe, every)
     if target is not None:
         _check_collection(complete, target)
-    if adapt and complete.adapt.queries is None:
-        raise InputError("--adapt: contradicts --set adapt.queries=null, which adapts nothing")
+    if adapt:
+        check_adapts(complete)
     if bi_encoder is not None:
         _check_model(complete, bi_encoder, adapt)
     return FineTuning(every, _notes(complete, bi_encoder, adapt) if bi_encoder else [])

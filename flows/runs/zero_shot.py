@@ -7,7 +7,7 @@ from typing import Any
 from artifacts.store import Store
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, validate
-from flows.runs.adaptation import adaptation
+from flows.runs.adaptation import adaptation, check_adapts
 from flows.runs.find_collection import find_collection
 from flows.runs.find_model import check_agreement, find_model
 from pipeline.errors import InputError
@@ -59,6 +59,8 @@ def zero_shot_recipe(
         changes["evaluate"] = {**target.more.get("evaluate", {}), "fusions": [["bm25", "model"]]}
     layer = yaml_layers.merge(base, yaml_layers.Layer(changes))
     recipe = validate(yaml_layers.override(layer, settings), Recipe)
+    if adapt:
+        check_adapts(recipe)
     check_agreement(recipe, bi_encoder)
     return recipe, {"extends": "base", **yaml_layers.override(yaml_layers.Layer(changes), settings).data}
 

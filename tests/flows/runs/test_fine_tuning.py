@@ -123,9 +123,12 @@ def test_adapt_keeps_queries_and_fusions_of_the_users_file(store: Store, tmp_pat
     assert (recipe.adapt.queries, recipe.evaluate.fusions) == (3000, fusions)
 
 
-def test_adapt_without_queries_is_a_contradiction(store: Store, tmp_path: Path) -> None:
+def test_adapt_without_queries_is_a_contradiction(store: Store, tmp_path: Path, collection: Path) -> None:
+    folder, settings = str(sentence(tmp_path / "m")), ["adapt.queries=null"]
     with pytest.raises(InputError, match="--adapt: contradicts --set adapt"):
-        fine_tuning(store, "text", str(sentence(tmp_path / "m")), None, ["adapt.queries=null"], adapt=True)
+        fine_tuning(store, "text", folder, None, settings, adapt=True)
+    with pytest.raises(InputError, match="--adapt: contradicts --set adapt"):
+        zero_shot_recipe(store, folder, str(collection), settings, adapt=True)
 
 
 @pytest.mark.parametrize(("setting", "error"), [("device=x", "Input should be"), ("x=1", "unknown field")])
