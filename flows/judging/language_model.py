@@ -4,8 +4,9 @@ The scale and the steps are those of UMBRELA (Upadhyay et al. 2024); the words o
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 from flows.judging.judging import Judging
 from pipeline.errors import InputError
@@ -70,50 +71,72 @@ def judge_by_model(
     for each question that is skipped because a passage got no grade. Raises InputError if the server does not answer,
     or if no passage of the first question gets a grade; the same command continues.
     """
+    address = f"--endpoint {config.endpoint}"
     with Endpoint(config, prefix="--", say=say) as endpoint:
-
-        def ask(messages: list[Message]) -> str:
-            return endpoint.ask(messages).text
-
         while (state := judging.state())["question"] is not None and not state["decided"] and state["next_look"]:
-            query_id, text = state["question"]["query_id"], state["question"]["text"]
             shown(state["number"], state["total"])
-            waiting = [one for one in state["passages"] if one["grade"] is None]
-            running = {
-                endpoint.start(grade, ask, text, one["title"], one["text"]): one["passage_id"] for one in waiting
-            }
-            problem, advice = "", "choose another model, or a larger --answer-tokens if it thinks first"
-            for passage_id, found in _as_they_arrive(endpoint, running):
-                if isinstance(found, int):
-                    judging.grade(query_id, passage_id, found)
-                    continue
-                if isinstance(found, Failed):
-                    advice = "the same command continues"
-                if isinstance(found, Failed) and not isinstance(found, Refused):
-                    raise InputError(f"--endpoint {config.endpoint}: {found}; {advice}")
-                problem = f"{found or 'no grade'} for {passage_id}"
-                if judging.has_grades():
-                    break
-            for future in running:
-                future.cancel()
-            if problem and not judging.has_grades():  # so the question is not the reason
-                raise InputError(f"--endpoint {config.endpoint}: {problem}, and no other passage has a grade; {advice}")
-            if problem:
-                judging.skip(query_id)
-                say(f"question '{one_line(text)}' is skipped: {problem}")
+            try:
+                ungraded = _grade_passages(judging, endpoint, state)
+            except Failed as error:
+                raise InputError(f"{address}: {error}; the same command continues") from None
+            if ungraded is None:
+                continue
+            if not judging.has_grades():  # so the question is not the reason
+                advice = "choose another model, or a larger --answer-tokens if it thinks first"
+                advice = advice if ungraded.refused is None else "the same command continues"
+                raise InputError(f"{address}: {ungraded.line}, and no other passage has a grade; {advice}")
+            judging.skip(state["question"]["query_id"])
+            say(f"question '{one_line(state['question']['text'])}' is skipped: {ungraded.line}")
+
+
+class Ungraded(NamedTuple):
+    """A passage to which the model gives no grade."""
+
+    passage_id: str
+    refused: Refused | None
+    """Why the server does not answer for it; None: its answers have no grade."""
+
+    @property
+    def line(self) -> str:
+        return f"{self.refused or 'no grade'} for {self.passage_id}"
+
+
+def _grade_passages(judging: Judging, endpoint: Endpoint, state: Mapping[str, Any]) -> Ungraded | None:
+    """Grades the waiting passages of the open question. Returns one that gets no grade; None if all get one.
+
+    After it the others are waited for only if no passage has a grade yet. Raises Failed if the server does not answer.
+    """
+
+    def ask(messages: list[Message]) -> str:
+        return endpoint.ask(messages).text
+
+    query_id, text = state["question"]["query_id"], state["question"]["text"]
+    waiting = [one for one in state["passages"] if one["grade"] is None]
+    running = {endpoint.start(grade, ask, text, one["title"], one["text"]): one["passage_id"] for one in waiting}
+    ungraded = None
+    for passage_id, found in _as_they_arrive(endpoint, running):
+        if isinstance(found, int):
+            judging.grade(query_id, passage_id, found)
+        else:
+            ungraded = Ungraded(passage_id, found)
+        if ungraded is not None and judging.has_grades():
+            break
+    for future in running:
+        future.cancel()
+    return ungraded
 
 
 Grading = dict[Future[int | None], str]
 """{call of `grade`: the passage}."""
 
 
-def _as_they_arrive(endpoint: Endpoint, running: Grading) -> Iterator[tuple[str, int | Failed | None]]:
-    """Yields (passage, its grade, None or why the server gave none) of each call, and removes it."""
+def _as_they_arrive(endpoint: Endpoint, running: Grading) -> Iterator[tuple[str, int | Refused | None]]:
+    """Yields (passage, its grade, None or why the server refuses it) of each call, and removes it."""
     while running:
         for future in endpoint.wait(running):
             passage_id = running.pop(future)
             error = future.exception()
-            if error is not None and not isinstance(error, Failed):
+            if error is not None and not isinstance(error, Refused):
                 raise error
             yield passage_id, future.result() if error is None else error
 
