@@ -1,4 +1,4 @@
-"""The exception for errors that the user can fix."""
+"""Errors that the command line shows as one line."""
 
 from pipeline.notices import escaped
 
@@ -13,6 +13,10 @@ class InputError(Exception):
 
     def __str__(self) -> str:
         return "\n".join(escaped(str(line)) for line in self.args)
+
+
+class JavaFailed(RuntimeError):
+    """The Java process of BM25 failed or was killed. The message is one line."""
 
 
 def reason(error: BaseException) -> str:

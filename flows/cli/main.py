@@ -28,7 +28,7 @@ from flows.cli.running.train_node import train_node
 from flows.cli.runs import runs
 from flows.cli.search import search
 from flows.cli.serve import serve_search
-from pipeline.errors import InputError
+from pipeline.errors import InputError, JavaFailed
 from pipeline.notices import escaped
 from tasks.printable import abandon_output, guard_streams
 
@@ -150,7 +150,7 @@ def main(command: Callable[[], object] = app) -> None:
     guard_streams()
     try:
         command()
-    except (InputError, StoreError) as error:
+    except (InputError, StoreError, JavaFailed) as error:
         fail(str(error), 2)
     except OSError as error:
         if error.errno not in EXPECTED_ERRNOS:

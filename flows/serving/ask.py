@@ -15,11 +15,10 @@ from flows.serving.answers import Answers, describe_answers
 from flows.serving.question import LONGEST, Question
 from flows.serving.rankings import Failure, Mask, Ranking
 from flows.serving.results import Lists, as_documents, best_three_share, rank_results, rerank_passages
-from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import WIDER
 from pipeline.data.documents import best_rows
 from pipeline.data.near_duplicates.groups import Groups
-from pipeline.errors import InputError
+from pipeline.errors import InputError, JavaFailed
 from pipeline.formatting import counted
 from pipeline.notices import one_line
 

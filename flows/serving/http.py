@@ -23,8 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flows.serving.batching import Busy
 from flows.serving.header_limit import LimitedHeaders
-from pipeline.bm25.java_child import JavaFailed
-from pipeline.errors import InputError
+from pipeline.errors import InputError, JavaFailed
 from pipeline.templates import styles
 from tasks.printable import json_text
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from artifacts.objects import digests
 from flows.serving.engine import Engine
-from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import Hits, Searcher, complete_hits
 from pipeline.data.passages import Passages
 from pipeline.data.runs import Run, ranked
@@ -23,7 +22,7 @@ from pipeline.data.stored import rebuild_advice
 from pipeline.dense.approximate import ApproximateConfig
 from pipeline.dense.index_files import Index, open_index
 from pipeline.dense.search import check_model, copy_to_gpu, top_k
-from pipeline.errors import InputError
+from pipeline.errors import InputError, JavaFailed
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.runtime.launch import gpus
 

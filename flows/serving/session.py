@@ -13,12 +13,11 @@ from flows.serving.question import Question, Session
 from flows.serving.rankings import BM25Retriever, open_dense
 from flows.serving.reranker import RerankerSource, open_reranking
 from pipeline.bm25.highlights import highlighter
-from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
 from pipeline.data.near_duplicates.groups import read_groups
 from pipeline.data.passages import in_memory_map, in_parquet
-from pipeline.errors import InputError
+from pipeline.errors import InputError, JavaFailed
 
 
 @contextmanager

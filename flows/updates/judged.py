@@ -12,12 +12,11 @@ from flows.serving.ask import MOST, ask, check_question
 from flows.serving.engine import Engine
 from flows.serving.question import Question
 from flows.serving.session import open_session
-from pipeline.bm25.java_child import JavaFailed
 from pipeline.data.qrels import Qrels, read_qrels
 from pipeline.data.readers import beir
 from pipeline.data.stored import read_table
 from pipeline.data.text import text_files
-from pipeline.errors import InputError
+from pipeline.errors import InputError, JavaFailed
 from pipeline.evaluate.compare import cutoff
 from pipeline.evaluate.measures import MEASURES, measure
 from pipeline.notices import one_line

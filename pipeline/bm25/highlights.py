@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.matches import Analyse, Matcher, kept, matchers, plain_analyser
 from pipeline.bm25.searcher import Searcher
 from pipeline.bm25.settings import read_settings, read_stop_words
-from pipeline.errors import InputError
+from pipeline.errors import InputError, JavaFailed
 
 Request = tuple[str, Sequence[str]]
 """A question, and the texts that are shown for it."""

@@ -4,12 +4,8 @@ import subprocess
 from collections.abc import Mapping
 from typing import IO, Any
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, JavaFailed
 from pipeline.runtime.processes import ending
-
-
-class JavaFailed(RuntimeError):
-    """The Java process failed or was killed. The message is one line."""
 
 
 def check_child(child: subprocess.Popen[str], answer: Mapping[str, Any], stderr: IO[str]) -> None:

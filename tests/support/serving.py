@@ -17,8 +17,7 @@ from flows.serving.answers import Answer
 from flows.serving.engine import Engine
 from flows.serving.follow import Follow
 from flows.serving.question import Question
-from pipeline.bm25.java_child import JavaFailed
-from pipeline.errors import InputError
+from pipeline.errors import InputError, JavaFailed
 
 Result = TypeVar("Result")
 SCRIPT = "<script>document.title = 'taken over'</script> <b>w1</b> & w2"

@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -133,7 +132,7 @@ def judge(
     place.check(settings)
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell that starts the command with & ignores SIGINT
         signal.signal(number, signal.default_int_handler)
-    with _java_errors(), ExitStack() as running:
+    with ExitStack() as running:
         listener = running.enter_context(listening_socket(port)) if server is None else None
         with terminal.status("Loading ..."):
             from flows.judging.judging import Judging
@@ -169,17 +168,6 @@ def judge(
         else:
             print_comparison(comparison, labels)
             terminal.print(f"{folder}: the judgements, in BEIR's layout", markup=False, highlight=False, soft_wrap=True)
-
-
-@contextlib.contextmanager
-def _java_errors() -> Iterator[None]:
-    """Raises InputError if BM25's process fails."""
-    from pipeline.bm25.java_child import JavaFailed
-
-    try:
-        yield
-    except JavaFailed as error:
-        raise InputError(str(error)) from None
 
 
 def print_comparison(comparison: "Comparison", labels: dict[str, str]) -> None:

@@ -13,12 +13,11 @@ from artifacts.errors import StoreError
 from artifacts.runs import record_run
 from artifacts.runs import runs as all_runs
 from artifacts.store import Store
-from flows.cli.main import app
+from flows.cli.main import app, main
 from flows.cli.serve import listening_socket
 from flows.deploy.processes import free_port
 from flows.judging.systems import choose_systems, open_systems, pooled
-from pipeline.bm25.java_child import JavaFailed
-from pipeline.errors import InputError
+from pipeline.errors import InputError, JavaFailed
 
 pytestmark = pytest.mark.usefixtures("kept_searchers")
 PASSAGES = ["sorted lists merge", "merge branches", "a list that is sorted", "nothing of it", "merge sorted heaps"]
@@ -160,11 +159,12 @@ def test_an_interrupted_language_model_shows_the_comparison(by_model, one_vector
     assert "0 questions, mean" in result.output
 
 
-def test_a_failure_of_bm25_while_a_language_model_judges_is_one_line(by_model, one_vector, monkeypatch) -> None:
+def test_a_failure_of_bm25_while_a_language_model_judges_is_one_line(by_model, one_vector, monkeypatch, capsys) -> None:
     def failed(*arguments: object) -> None:
         raise JavaFailed("BM25 failed: no memory")
 
     monkeypatch.setattr("flows.judging.language_model.judge_by_model", failed)
-    result = CliRunner().invoke(app, by_model)
-    assert isinstance(result.exception, InputError)
-    assert str(result.exception) == "BM25 failed: no memory"
+    with pytest.raises(SystemExit) as ended:
+        main(lambda: app(by_model))
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "error: BM25 failed: no memory"

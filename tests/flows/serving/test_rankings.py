@@ -8,9 +8,9 @@ import pytest
 from searched import CONFIG, build, write_collection
 
 from flows.serving.rankings import FILTERS, BM25Retriever, Ranking
-from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.searcher import SPARE, Searcher
 from pipeline.data.passages import in_parquet
+from pipeline.errors import JavaFailed
 
 WORDS = [f"word{n}" for n in range(12)]
 TEXTS = ["word1 word2", "word3 word3 word11", "word4 word5 word6 word7 word8", "absent", "of the"]

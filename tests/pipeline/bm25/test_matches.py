@@ -3,9 +3,9 @@
 import pytest
 
 from pipeline.bm25.highlights import highlighter
-from pipeline.bm25.java_child import JavaFailed
 from pipeline.bm25.matches import kept, matchers, plain_analyser, word_spans
 from pipeline.bm25.settings import write_settings, write_stop_words
+from pipeline.errors import JavaFailed
 
 
 def job(language: str | None = "en", **fields) -> dict:
